@@ -1,0 +1,119 @@
+// The recorded graph: one Node per operation, edges to the nodes that made its inputs, and the slot
+// through which a Tensor knows its place in it.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/tensor.h"
+
+namespace sluice::autograd {
+
+class Node;
+
+/// Data kept for the backward pass: the memory without its graph history, and the version it had.
+/// Reading it after an in-place write is a GradError, never silently wrong gradients.
+class SavedTensor {
+ public:
+  SavedTensor() = default;
+  explicit SavedTensor(const Tensor& tensor);
+
+  bool defined() const { return tensor_.defined(); }
+  /// Throws GradError when the memory was written since, naming `node`.
+  const Tensor& get(const char* node) const;
+  size_t bytes() const;
+
+ private:
+  Tensor tensor_;
+  uint64_t version_ = 0;
+};
+
+/// Where the gradient of one input goes: output `index` of `node`, or nowhere when node is null.
+struct Edge {
+  std::shared_ptr<Node> node;
+  int index = 0;
+};
+
+/// One recorded operation. Derive, save what backward needs, compute gradients:
+///
+///   struct Mul final : autograd::Node {
+///     Mul(const Tensor& a, const Tensor& b) : Node("mul", {a, b}) { save({a, b}); }
+///     std::vector<Tensor> backward(std::span<const Tensor> grads) override {
+///       return {needs(0) ? mul(grads[0], saved(1)) : Tensor(), ...};
+///     }
+///   };
+///
+/// Nodes are numbered as they are made; visiting by falling number is a reverse topological order.
+/// Destruction does not recurse, whatever the depth of the graph.
+/// Thread-safety: none; a graph belongs to the thread that recorded it.
+class Node {
+ public:
+  /// Collects the edges of `inputs` (undefined tensors are allowed and get no edge).
+  Node(const char* name, std::span<const Tensor> inputs);
+  Node(const char* name, std::initializer_list<Tensor> inputs)
+      : Node(name, std::span<const Tensor>(inputs.begin(), inputs.size())) {}
+  virtual ~Node();
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+
+  /// Gradients of the inputs, in their order, from those of the outputs. A grad_output is undefined
+  /// when nothing depended on that output; a result may be undefined where needs(i) is false.
+  /// Runs in no-grad mode.
+  virtual std::vector<Tensor> backward(std::span<const Tensor> grad_outputs) = 0;
+
+  const char* name() const { return name_; }
+  uint64_t number() const { return number_; }
+  int outputs() const { return outputs_; }
+  const std::vector<Edge>& edges() const { return edges_; }
+  size_t saved_bytes() const;
+  bool released() const { return released_; }
+  /// Frees saved tensors after backward; a second backward is then a GradError.
+  void release();
+
+ protected:
+  /// True when input i takes part in the graph, so its gradient is wanted.
+  bool needs(int i) const { return edges_[static_cast<size_t>(i)].node != nullptr; }
+  void save(std::span<const Tensor> tensors);
+  void save(std::initializer_list<Tensor> tensors) {
+    save(std::span<const Tensor>(tensors.begin(), tensors.size()));
+  }
+  /// The i-th saved tensor; undefined if it was saved undefined. Throws GradError when stale.
+  const Tensor& saved(int i) const;
+  /// Saved tensors are kept after backward when state beyond them would be needed again; override
+  /// to free other state, too.
+  virtual void on_release() {}
+
+ private:
+  friend void set_history(std::shared_ptr<Node> node, std::span<const Tensor> outputs);
+
+  const char* name_;
+  uint64_t number_;
+  int outputs_ = 1;
+  bool released_ = false;
+  std::vector<Edge> edges_;
+  std::vector<SavedTensor> saved_;
+};
+
+/// What hangs on a Tensor: for a leaf its gradient, for a result the node that made it.
+struct GradMeta {
+  bool requires_grad = false;
+  Tensor grad;                       // leaves only
+  std::shared_ptr<Node> node;        // the node that made the tensor; for leaves the sink (lazily)
+  int index = 0;                     // which output of that node
+};
+
+/// Makes `outputs` the outputs of `node`, in order.
+void set_history(std::shared_ptr<Node> node, std::span<const Tensor> outputs);
+
+/// True when recording is on and one of `inputs` takes part in a graph.
+bool should_record(std::initializer_list<Tensor> inputs);
+bool should_record(std::span<const Tensor> inputs);
+
+/// Makes a NodeType from `args` and gives it `output`. Call only when should_record(...).
+template <class NodeType, class... Args>
+void record(const Tensor& output, Args&&... args) {
+  set_history(std::make_shared<NodeType>(std::forward<Args>(args)...), {&output, 1});
+}
+
+}  // namespace sluice::autograd

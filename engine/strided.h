@@ -1,0 +1,98 @@
+// Walking several strided tensors of one shape in step: axes that can be merged are merged, the
+// rest is cut into rows that a caller handles with a plain inner loop.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "engine/shape.h"
+#include "engine/threads.h"
+
+namespace sluice {
+
+/// The common iteration space of N operands: outer axes and one inner axis.
+template <int N>
+struct StridedLoop {
+  int outer_rank = 0;
+  std::array<int64_t, kMaxRank> outer{};                     // extents, outermost first
+  std::array<std::array<int64_t, kMaxRank>, N> outer_stride{};
+  int64_t rows = 1;                                          // product of outer extents
+  int64_t inner = 1;                                         // extent of the inner axis
+  std::array<int64_t, N> inner_stride{};
+
+  StridedLoop(const Shape& shape, const std::array<Strides, N>& strides) {
+    std::array<int64_t, kMaxRank> extent{};
+    std::array<std::array<int64_t, kMaxRank>, N> stride{};
+    int rank = 0;
+    for (int axis = 0; axis < shape.rank(); ++axis) {
+      if (shape[axis] == 1) continue;
+      bool mergeable = rank > 0;
+      for (int n = 0; n < N && mergeable; ++n) {
+        mergeable = stride[n][rank - 1] == strides[n][axis] * shape[axis];
+      }
+      if (mergeable) {
+        extent[rank - 1] *= shape[axis];
+        for (int n = 0; n < N; ++n) stride[n][rank - 1] = strides[n][axis];
+      } else {
+        extent[rank] = shape[axis];
+        for (int n = 0; n < N; ++n) stride[n][rank] = strides[n][axis];
+        ++rank;
+      }
+    }
+    if (shape.numel() == 0) {
+      rows = 0;
+      return;
+    }
+    if (rank > 0) {
+      inner = extent[rank - 1];
+      for (int n = 0; n < N; ++n) inner_stride[n] = stride[n][rank - 1];
+      outer_rank = rank - 1;
+    }
+    for (int axis = 0; axis < outer_rank; ++axis) {
+      outer[axis] = extent[axis];
+      rows *= extent[axis];
+      for (int n = 0; n < N; ++n) outer_stride[n][axis] = stride[n][axis];
+    }
+  }
+
+  /// Element offset of each operand at the start of `row`.
+  std::array<int64_t, N> offsets(int64_t row) const {
+    std::array<int64_t, N> offset{};
+    for (int axis = outer_rank - 1; axis >= 0; --axis) {
+      const int64_t index = row % outer[axis];
+      row /= outer[axis];
+      for (int n = 0; n < N; ++n) offset[n] += index * outer_stride[n][axis];
+    }
+    return offset;
+  }
+};
+
+/// Below this many elements a parallel region costs more than it saves.
+inline constexpr int64_t kParallelElements = 32768;
+
+/// Calls body(offsets, count) for runs along the inner axis that cover the whole space; `offsets`
+/// are element offsets per operand, steps are loop.inner_stride. Work is cut into chunks of a fixed
+/// size, so the calls are the same for any thread count.
+template <int N, class Body>
+void for_each_run(ThreadPool& pool, const StridedLoop<N>& loop, Body&& body) {
+  if (loop.rows == 0) return;
+  // Long rows are cut, short rows are bundled: about kParallelElements per chunk either way.
+  const int64_t pieces = (loop.inner + kParallelElements - 1) / kParallelElements;
+  const int64_t bundle = pieces > 1 ? 1 : (kParallelElements + loop.inner - 1) / loop.inner;
+  const int64_t chunks = pieces > 1 ? loop.rows * pieces : (loop.rows + bundle - 1) / bundle;
+  parallel_for(pool, chunks, [&](int64_t chunk) {
+    if (pieces > 1) {
+      const int64_t begin = chunk % pieces * kParallelElements;
+      const int64_t count = std::min(kParallelElements, loop.inner - begin);
+      auto offset = loop.offsets(chunk / pieces);
+      for (int n = 0; n < N; ++n) offset[n] += begin * loop.inner_stride[n];
+      body(offset, count);
+      return;
+    }
+    const int64_t last = std::min(loop.rows, (chunk + 1) * bundle);
+    for (int64_t row = chunk * bundle; row < last; ++row) body(loop.offsets(row), loop.inner);
+  });
+}
+
+}  // namespace sluice
