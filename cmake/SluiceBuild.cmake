@@ -84,7 +84,7 @@ function(sluice_library)
   list(FILTER sources EXCLUDE REGEX "/engine/cuda/")
   add_library(sluice STATIC ${sources} ${kernel_objects})
   add_library(sluice::sluice ALIAS sluice)
-  target_link_libraries(sluice PUBLIC fmt::fmt Threads::Threads PRIVATE $<BUILD_INTERFACE:sluice_flags>)
+  target_link_libraries(sluice PUBLIC fmt::fmt nlohmann_json::nlohmann_json Threads::Threads PRIVATE $<BUILD_INTERFACE:sluice_flags>)
   target_include_directories(sluice PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include/sluice>)
   target_compile_features(sluice PUBLIC cxx_std_20)
