@@ -1,0 +1,100 @@
+// Everything that fixes the architecture and the routing objective of a Meta-Attention model.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sluice {
+
+/// The attention algorithms that a token can take, in the fixed order of routes and lists.
+enum class Expert : int { full = 0, linear = 1, window = 2 };
+inline constexpr int kExperts = 3;
+
+std::string_view name_of(Expert expert);
+
+/// How a routed layer turns its posterior into attention.
+enum class RouteMode {
+  soft,              ///< every expert on every token, weighted: trains, saves nothing
+  straight_through,  ///< one drawn expert per token, gradient to the router through its weight
+  hard,              ///< the expert of the largest posterior mean
+  random,            ///< the hard routes of each batch row in random order: equal cost, no choice
+  prior,             ///< every expert, weighted by the prior's mean: ignores the input
+  uniform,           ///< every expert, weighted 1/3
+  full,              ///< every token to one expert
+  linear,
+  window,
+};
+
+std::string_view name_of(RouteMode mode);
+/// Throws ArgumentError naming the nearest mode.
+RouteMode parse_route_mode(std::string_view text);
+
+/// One stretch of training and how its routed layers run.
+struct RoutePhase {
+  double until = 1.0;  ///< share of all steps at which the phase ends
+  RouteMode mode = RouteMode::soft;
+  bool hold_cost = false;  ///< the multiplier pulls the expected cost to target_cost
+  double sharpness = 1.0;  ///< posterior weights are raised to this power and renormalised
+};
+
+struct MetaAttentionConfig {
+  int64_t vocabulary = 256;
+  int64_t layers = 4;
+  int64_t width = 128;         ///< C
+  int64_t heads = 4;           ///< H; the head width is C / H
+  int64_t kv_heads = 4;        ///< heads % kv_heads == 0
+  int64_t feed_forward = 512;  ///< F
+  int64_t context = 1024;      ///< largest T; scales the controller's position feature
+  int64_t window = 32;         ///< W visible keys, the current one included
+  double rope_theta = 10000.0;
+
+  /// One word per layer, or one for all: `routed`, or a control: `full`, `linear`, `window`,
+  /// `uniform` (mean of the three), `prior` (mixed by the prior's mean), `random` (each token draws
+  /// its expert from random_shares), `given` (full where the caller's mask says so, else window).
+  std::vector<std::string> layer_kinds = {"routed"};
+  std::vector<double> random_shares = {1.0 / 3, 1.0 / 3, 1.0 / 3};
+
+  int64_t controller_width = 64;
+  /// Each expert owns its QKV and output projections, as published; shared otherwise.
+  bool separate_projections = false;
+  /// Training weights are a Dirichlet sample (`sample`, as published) or its mean (`mean`).
+  std::string posterior = "sample";
+  double prior_floor = 0.3;    ///< eps of beta_k = eps + beta0 (1 - c_k); published: 0.01
+  double prior_scale = 1.0;    ///< beta0
+  double elbo_weight = 0.001;  ///< w of the KL term; published: 1
+
+  /// Prices of the experts: `flops` (at the actual T), `paper` (1, 0.15, 0.30) or `table`.
+  std::string costs = "flops";
+  std::vector<double> cost_table;  ///< full, linear, window, in any unit, when costs == "table"
+  double target_cost = 0.0;        ///< relative to all-full; 0: not held
+  double multiplier_rate = 0.02;   ///< step of the dual ascent on the target
+  std::vector<RoutePhase> phases = {{1.0, RouteMode::soft, false, 1.0}};
+
+  int64_t head_width() const { return width / heads; }
+  const std::string& kind(int64_t layer) const {
+    return layer_kinds.size() == 1 ? layer_kinds[0] : layer_kinds[static_cast<size_t>(layer)];
+  }
+};
+
+/// Throws ArgumentError naming the field, what it must be and what it is.
+void validate(const MetaAttentionConfig& config);
+
+/// The phase that `step` of `steps` belongs to.
+const RoutePhase& phase_at(const MetaAttentionConfig& config, int64_t step, int64_t steps);
+
+/// Price of each expert per token at sequence length T, relative to full attention.
+std::array<double, kExperts> expert_costs(const MetaAttentionConfig& config, int64_t tokens);
+
+/// The prior's pseudo-counts beta_k = eps + beta0 (1 - c_k).
+std::array<double, kExperts> prior_counts(const MetaAttentionConfig& config, int64_t tokens);
+
+nlohmann::json to_json(const MetaAttentionConfig& config);
+/// Reads and validates; absent keys keep their defaults (kv_heads: heads, feed_forward: 4 * width),
+/// unknown ones are an ArgumentError.
+MetaAttentionConfig meta_attention_config_from_json(const nlohmann::json& json);
+
+}  // namespace sluice
