@@ -1,0 +1,27 @@
+// The layout of attention-like tensors: (B, H, T, D) seen, (B, T, H, D) stored.
+#pragma once
+
+#include "engine/tensor.h"
+#include "kernels/row_strides.h"
+
+namespace sluice::ops {
+
+/// A fresh (B, H, T, D) view of dense (B, T, H, D) memory, so that permuting back and merging the
+/// heads to (B, T, C) costs nothing. `shape` is (B, H, T, D).
+inline Tensor empty_heads(const Shape& shape, TensorOptions options) {
+  const int64_t heads = shape[1], tokens = shape[2], width = shape[3];
+  const Tensor memory = empty({shape[0], tokens, heads, width}, options);
+  return memory.alias(shape, {tokens * heads * width, width, heads * width, 1}, 0);
+}
+
+/// Where the rows of a (B, H, T, D) tensor lie.
+inline kernels::RowStrides row_strides(const Tensor& tensor) {
+  return {tensor.stride(0), tensor.stride(1), tensor.stride(2)};
+}
+
+/// `tensor` itself when its last axis is dense, as the kernels need it, else a dense copy.
+inline Tensor with_dense_rows(const Tensor& tensor) {
+  return tensor.stride(-1) == 1 || tensor.size(-1) == 1 ? tensor : clone(tensor);
+}
+
+}  // namespace sluice::ops
