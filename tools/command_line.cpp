@@ -14,11 +14,16 @@
 namespace sluice::tools {
 namespace {
 
+/// CLI11 reads "-3" as an unsigned number near 2^64.
+std::string not_negative(const std::string& text) {
+  return text.starts_with('-') ? "must be >= 0, got " + text : "";
+}
+
 void add_common(CLI::App& app, CommonOptions& common) {
   app.add_flag("--json", common.json, "Print the result as JSON");
   app.add_option("--threads", common.threads, "Threads to compute on (default: all)")
       ->check(CLI::PositiveNumber);
-  app.add_option("--seed", common.seed, "Seed of everything random")->check(CLI::NonNegativeNumber);
+  app.add_option("--seed", common.seed, "Seed of everything random")->check(not_negative, ">= 0");
   app.add_option_function<std::string>(
          "--device",
          [&common](const std::string& text) { common.device = parse_device(text); },
