@@ -8,7 +8,8 @@
 
 namespace sluice::autograd {
 
-/// Marks a leaf whose gradient is wanted. Returns the same tensor.
+/// Marks a leaf whose gradient is wanted. Returns the same tensor. Turned off, the leaf's gradient
+/// stays as it is and later backward passes, those of graphs recorded before included, skip it.
 /// Throws DTypeError unless floating, GradError when the tensor is a recorded result.
 Tensor set_requires_grad(const Tensor& tensor, bool requires_grad = true);
 
@@ -17,16 +18,24 @@ bool requires_grad(const Tensor& tensor);
 
 /// The accumulated gradient of a leaf; undefined before the first backward.
 Tensor grad(const Tensor& leaf);
-/// Replaces it; an undefined tensor clears it. Throws ShapeError, DTypeError.
+/// Replaces it; an undefined tensor clears it. The tensor itself is kept and later added to in
+/// place. Throws GradError (not a leaf that requires a gradient), ShapeError, DTypeError.
 void set_grad(const Tensor& leaf, const Tensor& grad);
 
-/// Adds d(root)/d(leaf) to the gradient of every leaf that root depends on. `root` must have one
-/// element unless `grad_root` (its shape and dtype) is given. The graph's saved tensors are freed
-/// unless options.retain_graph. No recursion: depth is bounded by memory only.
-/// Throws GradError (root not recorded, graph already freed, saved data written since), ShapeError.
 struct BackwardOptions {
-  bool retain_graph = false;
+  bool retain_graph = false;  ///< keep saved tensors, so that backward may run again
 };
+
+/// Adds d(root)/d(leaf) to the gradient of every leaf that root depends on.
+///
+/// `root` must have one element unless `grad_root` (its shape and dtype) is given. A node's saved
+/// tensors and incoming gradients are freed as soon as it has run. Nodes run in falling order of
+/// their numbers, each gradient is summed in the order in which its parts arise, and no recursion
+/// takes place: depth is bounded by memory only. After an exception some leaves may have received
+/// their gradients and others not.
+///
+/// Throws  GradError (root needs no gradient, graph already freed, saved data written since, a node
+///         returned a gradient of the wrong shape or dtype), ShapeError, DTypeError, DeviceError
 void backward(const Tensor& root, const Tensor& grad_root = {}, BackwardOptions options = {});
 
 /// True when operations of this thread are recorded.

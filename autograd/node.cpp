@@ -1,5 +1,7 @@
+// Making, linking and destroying nodes; the order of visiting them is in autograd.cpp.
 #include "autograd/node.h"
 
+#include <algorithm>
 #include <atomic>
 
 #include "autograd/autograd.h"
@@ -10,28 +12,28 @@ namespace {
 
 std::atomic<uint64_t> next_number{1};
 
-// Receives the gradient of one leaf. It holds the leaf's slot, not the leaf, so a graph does not
-// keep tensors alive in a cycle.
-class LeafSink final : public Node {
- public:
-  explicit LeafSink(std::weak_ptr<GradMeta> leaf) : Node("leaf", {}), leaf_(std::move(leaf)) {}
-
-  std::vector<Tensor> backward(std::span<const Tensor> grad_outputs) override {
-    const auto meta = leaf_.lock();
-    if (!meta || !grad_outputs[0].defined()) return {};
-    if (!meta->grad.defined()) {
-      // Kept as it is when nobody else can write to it, copied otherwise.
-      const Tensor& incoming = grad_outputs[0];
-      meta->grad = incoming.unique() && incoming.contiguous() ? incoming : clone(incoming);
-    } else {
-      accumulate_into(meta->grad, grad_outputs[0]);
-    }
-    return {};
+// Drops one owner of `node`. Left to the shared_ptrs, the last owner of a chain would recurse once
+// per node: through edges, and through tensors that a derived node holds. Instead the outermost
+// call keeps a list of nodes to drop and empties it in a loop.
+void drop(std::shared_ptr<Node>&& node) {
+  thread_local std::vector<std::shared_ptr<Node>>* dropping = nullptr;
+  if (node.use_count() != 1) {
+    node.reset();
+    return;
   }
-
- private:
-  std::weak_ptr<GradMeta> leaf_;
-};
+  if (dropping != nullptr) {
+    dropping->push_back(std::move(node));
+    return;
+  }
+  std::vector<std::shared_ptr<Node>> list;
+  dropping = &list;
+  list.push_back(std::move(node));
+  while (!list.empty()) {
+    const std::shared_ptr<Node> last = std::move(list.back());
+    list.pop_back();
+  }
+  dropping = nullptr;
+}
 
 }  // namespace
 
@@ -55,48 +57,39 @@ const Tensor& SavedTensor::get(const char* node) const {
 }
 
 size_t SavedTensor::bytes() const {
-  return tensor_.defined() ? size_t(tensor_.numel()) * size_of(tensor_.dtype()) : 0;
+  if (!tensor_.defined()) return 0;
+  const size_t viewed = size_t(tensor_.numel()) * size_of(tensor_.dtype());
+  return std::min(viewed, tensor_.storage()->bytes());
+}
+
+Edge edge_to(const Tensor& tensor) {
+  Edge edge;
+  if (!tensor.defined()) return edge;
+  edge.shape = tensor.shape();
+  edge.dtype = tensor.dtype();
+  const auto& meta = tensor.grad_meta();
+  if (meta && meta->node) {
+    edge.node = meta->node;
+    edge.index = meta->index;
+  } else if (meta && meta->requires_grad) {
+    edge.leaf = meta;
+  }
+  return edge;
 }
 
 Node::Node(const char* name, std::span<const Tensor> inputs)
     : name_(name), number_(next_number.fetch_add(1, std::memory_order_relaxed)) {
   edges_.reserve(inputs.size());
-  for (const Tensor& input : inputs) {
-    Edge edge;
-    if (input.defined()) {
-      const auto& meta = input.grad_meta();
-      if (meta && meta->node) {
-        edge = {meta->node, meta->index};
-      } else if (meta && meta->requires_grad) {
-        meta->node = std::make_shared<LeafSink>(meta);
-        edge = {meta->node, 0};
-      }
-    }
-    edges_.push_back(std::move(edge));
-  }
+  for (const Tensor& input : inputs) edges_.push_back(edge_to(input));
 }
 
-// Letting the edges' shared_ptrs go would recurse once per node of a chain. Instead the outermost
-// destructor collects nodes that lose their last owner in a list and empties it in a loop.
 Node::~Node() {
-  thread_local std::vector<std::shared_ptr<Node>>* pending = nullptr;
-  if (pending != nullptr) {
-    for (Edge& edge : edges_) {
-      if (edge.node) pending->push_back(std::move(edge.node));
-    }
-    return;
-  }
-  std::vector<std::shared_ptr<Node>> queue;
-  pending = &queue;
-  for (Edge& edge : edges_) {
-    if (edge.node) queue.push_back(std::move(edge.node));
-  }
-  while (!queue.empty()) {
-    const std::shared_ptr<Node> node = std::move(queue.back());
-    queue.pop_back();
-  }
-  pending = nullptr;
+  for (Edge& edge : edges_) drop(std::move(edge.node));
 }
+
+GradMeta::~GradMeta() { drop(std::move(node)); }
+
+std::vector<Node::Root> Node::expand(std::span<const Tensor>) { return {}; }
 
 size_t Node::saved_bytes() const {
   size_t bytes = 0;
@@ -106,11 +99,12 @@ size_t Node::saved_bytes() const {
 
 void Node::release() {
   released_ = true;
-  saved_.clear();
+  saved_ = {};
   on_release();
 }
 
 void Node::save(std::span<const Tensor> tensors) {
+  saved_.reserve(saved_.size() + tensors.size());
   for (const Tensor& tensor : tensors) saved_.emplace_back(tensor);
 }
 
@@ -120,6 +114,12 @@ void set_history(std::shared_ptr<Node> node, std::span<const Tensor> outputs) {
   node->outputs_ = static_cast<int>(outputs.size());
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (!outputs[i].defined()) continue;
+    SLUICE_CHECK(
+        !edge_to(outputs[i]),
+        GradError,
+        "{}: output {} must be a fresh tensor, got one that takes part in a graph",
+        node->name(),
+        i);
     auto meta = std::make_shared<GradMeta>();
     meta->requires_grad = true;
     meta->node = node;
