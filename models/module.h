@@ -1,17 +1,12 @@
 // What a trainable thing is: named parameters, and named buffers that a checkpoint keeps as well.
 #pragma once
 
-#include <string>
 #include <vector>
 
+#include "engine/safetensors.h"
 #include "engine/tensor.h"
 
 namespace sluice {
-
-struct NamedTensor {
-  std::string name;
-  Tensor tensor;
-};
 
 /// Owns parameters (leaves that require gradients) and buffers (state that the optimiser does not
 /// touch). Order and names are stable for one configuration: checkpoints and optimisers rely on it.

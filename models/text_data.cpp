@@ -2,22 +2,12 @@
 #include "models/text_data.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
-#include <cstring>
-#include <memory>
 
 #include "engine/errors.h"
+#include "engine/file.h"
 
 namespace sluice {
-namespace {
-
-struct CloseFile {
-  void operator()(std::FILE* file) const { std::fclose(file); }
-};
-
-}  // namespace
 
 TextData read_text(const std::string& path, double held_out) {
   SLUICE_CHECK(
@@ -25,23 +15,14 @@ TextData read_text(const std::string& path, double held_out) {
       ArgumentError,
       "read_text: held_out must be in [0, 1), got {}",
       held_out);
-  const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "rb"));
-  SLUICE_CHECK(file, IoError, "cannot open text {}: {}", path, std::strerror(errno));
+  const MappedFile file(path);
+  const auto* bytes = reinterpret_cast<const uint8_t*>(file.data());
   TextData text;
   text.path = path;
-  constexpr size_t kPiece = size_t{1} << 20;
-  for (;;) {
-    const size_t before = text.bytes.size();
-    text.bytes.resize(before + kPiece);
-    const size_t got = std::fread(text.bytes.data() + before, 1, kPiece, file.get());
-    text.bytes.resize(before + got);
-    if (got < kPiece) break;
-  }
-  // A directory opens and then fails here.
-  SLUICE_CHECK(
-      std::ferror(file.get()) == 0, IoError, "cannot read text {}: {}", path, std::strerror(errno));
-  const auto total = static_cast<int64_t>(text.bytes.size());
-  text.held_out_begin = total - std::llround(static_cast<double>(total) * held_out);
+  // A copy: a text that somebody shortens in place during a long run does no harm.
+  text.bytes.assign(bytes, bytes + file.bytes());
+  const auto total = static_cast<double>(file.bytes());
+  text.held_out_begin = std::llround(total) - std::llround(total * held_out);
   return text;
 }
 

@@ -108,8 +108,10 @@ TEST(TextData, HeldOutIsTheTail) {
 
 TEST(TextData, MissingFileAndDirectoryNameThePath) {
   SLUICE_EXPECT_THROW(
-      read_text("/no/such/text", 0.1), IoError, "/no/such/text: No such file or directory");
-  SLUICE_EXPECT_THROW(read_text("/", 0.1), IoError, "cannot read text /: Is a directory");
+      read_text("/no/such/text", 0.1),
+      IoError,
+      "/no/such/text: cannot open: No such file or directory");
+  SLUICE_EXPECT_THROW(read_text("/", 0.1), IoError, "/: must be a regular file");
 }
 
 }  // namespace

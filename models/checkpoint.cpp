@@ -1,0 +1,200 @@
+// See checkpoint.h.
+#include "models/checkpoint.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <system_error>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "engine/errors.h"
+#include "engine/file.h"
+#include "engine/safetensors.h"
+#include "models/run_config.h"
+
+namespace sluice {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kFormat = 1;
+constexpr std::string_view kPrefix = "checkpoint-";
+constexpr std::string_view kTemporaryPrefix = ".checkpoint-";
+
+/// Eight digits keep the alphabetic order of a listing that of the steps.
+std::string folder_name(int64_t step) { return fmt::format("{}{:08}", kPrefix, step); }
+
+void sync_folder(const fs::path& folder) {
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool synced = descriptor >= 0 && ::fsync(descriptor) == 0;
+  const std::error_code reason(errno, std::generic_category());
+  if (descriptor >= 0) ::close(descriptor);
+  SLUICE_CHECK(
+      synced, IoError, "{}: cannot sync the folder: {}", folder.string(), reason.message());
+}
+
+/// Removes a folder at the end of the scope unless it was kept.
+class TemporaryFolder {
+ public:
+  explicit TemporaryFolder(fs::path path) : path_(std::move(path)) {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);  // what an earlier process with this number left
+    std::error_code reason;
+    fs::create_directories(path_, reason);
+    SLUICE_CHECK(
+        !reason, IoError, "{}: cannot make the folder: {}", path_.string(), reason.message());
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  const fs::path& path() const { return path_; }
+  void rename_to(const fs::path& target) {
+    std::error_code reason;
+    fs::rename(path_, target, reason);
+    SLUICE_CHECK(
+        !reason, IoError, "{}: cannot rename to it: {}", target.string(), reason.message());
+    path_.clear();
+  }
+
+ private:
+  fs::path path_;
+};
+
+std::optional<int64_t> step_of(const std::string& name) {
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  int64_t step = -1;
+  const char* const end = name.data() + name.size();
+  const auto [stop, error] = std::from_chars(name.data() + kPrefix.size(), end, step);
+  if (error != std::errc() || stop != end || step < 0) return std::nullopt;
+  return step;
+}
+
+std::string describe_difference(const NamedTensor& target, const Tensor& found) {
+  return fmt::format(
+      "{} is {} {}, the file has {} {}",
+      target.name,
+      name_of(target.tensor.dtype()),
+      to_string(target.tensor.shape()),
+      name_of(found.dtype()),
+      to_string(found.shape()));
+}
+
+}  // namespace
+
+std::string save_checkpoint(const std::string& folder, const Checkpoint& checkpoint) {
+  const fs::path target = fs::path(folder) / folder_name(checkpoint.step);
+  if (fs::exists(target)) return target.string();
+  TemporaryFolder temporary(
+      fs::path(folder) / fmt::format(".{}.{}", folder_name(checkpoint.step), ::getpid()));
+  save_safetensors((temporary.path() / "model.safetensors").string(), checkpoint.model);
+  save_safetensors((temporary.path() / "optimiser.safetensors").string(), checkpoint.optimiser);
+  nlohmann::json state = checkpoint.state;
+  state["format"] = kFormat;
+  state["step"] = checkpoint.step;
+  AtomicFile file((temporary.path() / "state.json").string());
+  file.write(state.dump(2) + "\n");
+  file.commit();
+  temporary.rename_to(target);
+  sync_folder(folder);
+  return target.string();
+}
+
+std::vector<CheckpointEntry> list_checkpoints(const std::string& folder) {
+  std::vector<CheckpointEntry> found;
+  std::error_code missing;
+  for (const auto& entry : fs::directory_iterator(folder, missing)) {
+    const auto step = step_of(entry.path().filename().string());
+    if (step && fs::exists(entry.path() / "state.json")) {
+      found.push_back({*step, entry.path().string()});
+    }
+  }
+  std::sort(
+      found.begin(), found.end(), [](const auto& a, const auto& b) { return a.step < b.step; });
+  return found;
+}
+
+void prune_checkpoints(const std::string& folder, int64_t kept) {
+  std::error_code ignored;
+  std::vector<fs::path> stale;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    if (entry.path().filename().string().starts_with(kTemporaryPrefix)) {
+      stale.push_back(entry.path());
+    }
+  }
+  auto checkpoints = list_checkpoints(folder);
+  const auto surplus = static_cast<int64_t>(checkpoints.size()) - kept;
+  for (int64_t i = 0; i < surplus; ++i) stale.emplace_back(checkpoints[size_t(i)].path);
+  for (const fs::path& path : stale) fs::remove_all(path, ignored);
+}
+
+std::string resolve_checkpoint(const std::string& path) {
+  if (fs::exists(fs::path(path) / "state.json")) return path;
+  const auto checkpoints = list_checkpoints(path);
+  SLUICE_CHECK(
+      !checkpoints.empty(),
+      IoError,
+      "{}: {}",
+      path,
+      fs::exists(path) ? "is neither a checkpoint (no state.json) nor the folder of a run (no "
+                         "checkpoint-STEP in it)"
+                       : "No such file or directory");
+  return checkpoints.back().path;
+}
+
+nlohmann::json read_state(const std::string& checkpoint) {
+  nlohmann::json state = read_json((fs::path(checkpoint) / "state.json").string());
+  const auto format =
+      state.is_object() ? state.value("format", nlohmann::json()) : nlohmann::json();
+  SLUICE_CHECK(
+      format == kFormat,
+      ArgumentError,
+      "{}: format must be {}, got {}; this program is of another version",
+      checkpoint,
+      kFormat,
+      format.dump());
+  return state;
+}
+
+void load_tensors(const std::string& path, std::span<const NamedTensor> targets) {
+  const SafetensorsFile file = load_safetensors(path);
+  std::vector<std::string> faults;
+  size_t matched = 0;
+  for (const NamedTensor& target : targets) {
+    const auto found = file.tensors.find(target.name);
+    if (found == file.tensors.end()) {
+      faults.push_back(target.name + " is missing in the file");
+      continue;
+    }
+    ++matched;
+    const Tensor& tensor = found->second;
+    if (!(tensor.shape() == target.tensor.shape()) || tensor.dtype() != target.tensor.dtype()) {
+      faults.push_back(describe_difference(target, tensor));
+    }
+  }
+  if (matched < file.tensors.size()) {
+    for (const auto& [name, tensor] : file.tensors) {
+      const auto same = [&name = name](const NamedTensor& target) { return target.name == name; };
+      if (std::none_of(targets.begin(), targets.end(), same)) {
+        faults.push_back(name + " is in the file only");
+      }
+    }
+  }
+  SLUICE_CHECK(
+      faults.empty(),
+      ArgumentError,
+      "{}: does not fit this model: {}",
+      path,
+      fmt::join(faults, "; "));
+  for (const NamedTensor& target : targets) {
+    copy_into(target.tensor, file.tensors.at(target.name));
+  }
+}
+
+}  // namespace sluice

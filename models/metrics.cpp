@@ -1,0 +1,65 @@
+// See metrics.h.
+#include "models/metrics.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "engine/errors.h"
+#include "engine/file.h"
+
+namespace sluice {
+namespace {
+
+/// Length of the leading lines whose step is at most `last_step`.
+size_t kept_bytes(std::string_view text, int64_t last_step) {
+  size_t kept = 0;
+  while (kept < text.size()) {
+    const size_t end = text.find('\n', kept);
+    if (end == std::string_view::npos) break;
+    const auto line = nlohmann::json::parse(text.substr(kept, end - kept), nullptr, false);
+    if (!line.is_object() || line.value("step", last_step + 1) > last_step) break;
+    kept = end + 1;
+  }
+  return kept;
+}
+
+}  // namespace
+
+MetricsLog::MetricsLog(const std::string& path, int64_t last_step)
+    : path_(path), descriptor_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
+  if (descriptor_ < 0) fail("open");
+  const size_t kept = kept_bytes(MappedFile(path).text(), last_step);
+  const auto length = static_cast<off_t>(kept);
+  if (::ftruncate(descriptor_, length) != 0 || ::lseek(descriptor_, length, SEEK_SET) != length) {
+    fail("truncate");
+  }
+}
+
+MetricsLog::~MetricsLog() { ::close(descriptor_); }
+
+void MetricsLog::append(const nlohmann::json& line) {
+  const std::string text = line.dump() + "\n";
+  size_t written = 0;
+  while (written < text.size()) {
+    const ssize_t count = ::write(descriptor_, text.data() + written, text.size() - written);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail("write");
+    written += static_cast<size_t>(count);
+  }
+}
+
+void MetricsLog::sync() {
+  // EINVAL: a pipe or device, which has nothing to sync.
+  if (::fsync(descriptor_) != 0 && errno != EINVAL) fail("sync");
+}
+
+void MetricsLog::fail(const char* action) const {
+  throw IoError(fmt::format("{}: cannot {}: {}", path_, action, std::strerror(errno)));
+}
+
+}  // namespace sluice
