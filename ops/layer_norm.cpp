@@ -53,9 +53,9 @@ struct LayerNorm final : autograd::Node {
 
 Tensor layer_norm(
     const Tensor& x, const Tensor& weight, const Tensor& bias, LayerNormOptions options) {
+  check_floating(x, "layer_norm", "x");
   SLUICE_CHECK(
       x.rank() >= 1, ShapeError, "layer_norm: x must have rank >= 1, got {}", to_string(x.shape()));
-  require_floating("layer_norm", "x", x);
   SLUICE_CHECK(
       options.eps >= 0, ArgumentError, "layer_norm: eps must be >= 0, got {}", options.eps);
   const int64_t width = x.size(-1);

@@ -64,12 +64,12 @@ struct QkNorm final : autograd::Node {
 }  // namespace
 
 Tensor qk_norm(const Tensor& x, const Tensor& weight, QkNormOptions options) {
+  check_floating(x, "qk_norm", "x");
   SLUICE_CHECK(
       x.rank() == 4,
       ShapeError,
       "qk_norm: x must have rank 4 (B, H, T, D), got {}",
       to_string(x.shape()));
-  require_floating("qk_norm", "x", x);
   SLUICE_CHECK(options.eps >= 0, ArgumentError, "qk_norm: eps must be >= 0, got {}", options.eps);
   if (weight.defined()) {
     const Shape per_head{x.size(1), x.size(3)};

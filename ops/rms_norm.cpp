@@ -61,9 +61,9 @@ struct RmsNorm final : autograd::Node {
 }  // namespace
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, RmsNormOptions options) {
+  check_floating(x, "rms_norm", "x");
   SLUICE_CHECK(
       x.rank() >= 1, ShapeError, "rms_norm: x must have rank >= 1, got {}", to_string(x.shape()));
-  require_floating("rms_norm", "x", x);
   SLUICE_CHECK(options.eps >= 0, ArgumentError, "rms_norm: eps must be >= 0, got {}", options.eps);
   if (weight.defined()) require_like("rms_norm", "weight", weight, {x.size(-1)}, x);
   const Tensor dense_x = to_contiguous(x);
