@@ -74,11 +74,15 @@ void bias_activation_backward(CpuContext& context, const BiasActivationBackward&
 }  // namespace sluice::kernels::SLUICE_ISA
 
 #if defined(SLUICE_ISA_IS_BASELINE)
-size_t sluice::kernels::bias_activation_backward_scratch_bytes(const BiasActivationBackward& args) {
+namespace sluice::kernels {
+
+size_t bias_activation_backward_scratch_bytes(const BiasActivationBackward& args) {
   if (args.grad_bias == nullptr) return 0;
   const size_t size = args.dtype == DType::f64 ? sizeof(double) : sizeof(float);
   return size_t(row_chunks(args.rows, args.columns) * args.columns) * size;
 }
+
+}  // namespace sluice::kernels
 #endif
 
 SLUICE_DISPATCH(bias_activation_backward, BiasActivationBackward)
