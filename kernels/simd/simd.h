@@ -73,7 +73,15 @@ SLUICE_INLINE Vec<Accumulator<T>> load(const T* from) {
 template <class T>
 SLUICE_INLINE void store(T* to, Vec<Accumulator<T>> value) {
   if constexpr (std::is_same_v<T, bfloat16>) {
-    for (int i = 0; i < Vec<float>::kLanes; ++i) to[i] = bfloat16(value.raw[i]);
+    // The rounding of bfloat16(float) on whole registers: lane by lane it is not vectorised.
+    using Half __attribute__((vector_size(kVectorBytes / 2))) = uint16_t;
+    using Wide __attribute__((vector_size(kVectorBytes))) = uint32_t;
+    Wide bits;
+    std::memcpy(&bits, &value.raw, sizeof(bits));
+    const Wide rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    const Wide quiet = (bits >> 16) | 0x40u;
+    const Half half = __builtin_convertvector((value.raw == value.raw) ? rounded : quiet, Half);
+    std::memcpy(to, &half, sizeof(half));
   } else {
     std::memcpy(to, &value.raw, sizeof(value.raw));
   }
@@ -119,7 +127,8 @@ SLUICE_INLINE T reduce_max(Vec<T> v) {
   T lanes[Vec<T>::kLanes];
   std::memcpy(lanes, &v.raw, sizeof(lanes));
   for (int half = Vec<T>::kLanes / 2; half > 0; half /= 2) {
-    for (int i = 0; i < half; ++i) lanes[i] = lanes[i] > lanes[i + half] ? lanes[i] : lanes[i + half];
+    for (int i = 0; i < half; ++i)
+      lanes[i] = lanes[i] > lanes[i + half] ? lanes[i] : lanes[i + half];
   }
   return lanes[0];
 }
