@@ -4,9 +4,11 @@
 
 #include "autograd/node.h"
 #include "engine/errors.h"
+#include "ops/broadcast.h"
 #include "ops/cat.h"
 #include "ops/check.h"
 #include "ops/contiguous.h"
+#include "ops/sum_to.h"
 
 namespace sluice::ops {
 namespace {
@@ -58,6 +60,16 @@ struct Part final : autograd::Node {
   int axis;
   int64_t begin;
   int64_t step;
+};
+
+struct Expand final : autograd::Node {
+  explicit Expand(const Tensor& x) : Node("expand", {x}), shape(x.shape()) {}
+
+  std::vector<Tensor> backward(std::span<const Tensor> grads) override {
+    return {sum_to(grads[0], shape)};
+  }
+
+  Shape shape;
 };
 
 struct Split final : autograd::Node {
@@ -247,6 +259,19 @@ Tensor select(const Tensor& x, int axis, int64_t index) {
   }
   Tensor out = x.alias(Shape(dims), strides, x.offset() + at * x.strides()[size_t(axis)]);
   if (autograd::should_record({x})) autograd::record<Part>(out, "select", x, axis, at, 1);
+  return out;
+}
+
+Tensor expand(const Tensor& x, const Shape& shape) {
+  check_defined(x, "expand", "x");
+  SLUICE_CHECK(
+      broadcast_shapes(x.shape(), shape, "expand") == shape,
+      ShapeError,
+      "expand: x must broadcast to {}, got {}",
+      to_string(shape),
+      to_string(x.shape()));
+  Tensor out = x.alias(shape, broadcast_strides(x, shape), x.offset());
+  if (autograd::should_record({x})) autograd::record<Expand>(out, x);
   return out;
 }
 

@@ -44,6 +44,15 @@ Tensor slice(const Tensor& x, int axis, int64_t begin, int64_t end, int64_t step
 /// The slice at `index` (negative counts from the end) with `axis` removed. Throws ShapeError.
 Tensor select(const Tensor& x, int axis, int64_t index);
 
+/// Repeats extents of 1 (and adds leading axes) without copying: strides of 0.
+///
+///   out[.., i, ..] = x[.., 0, ..] along repeated axes
+///
+/// Shapes  x broadcasts to `shape`
+/// Grads   x: the sum over the repeated axes
+/// Throws  ShapeError
+Tensor expand(const Tensor& x, const Shape& shape);
+
 /// Inserts an extent of 1 before `axis` in [-rank-1, rank]. Throws ShapeError.
 Tensor unsqueeze(const Tensor& x, int axis);
 
