@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "autograd/autograd.h"
+#include "autograd/node.h"
 #include "engine/errors.h"
 #include "tests/support/compare.h"
 #include "tests/support/dtype_sweep.h"
@@ -96,6 +98,79 @@ TEST(Linear, DTypesAndThreadCountsAgree) {
       testing::expect_same_bits_for_any_threads(function, inputs);
     }
   }
+}
+
+// A slice of a wider projection, a transposed weight and a gradient that was expanded: read in
+// place or copied, never misread.
+TEST(Linear, ViewsGiveTheSameAsCopies) {
+  const Tensor wide = randn({4, 9, 30}, 3, 0, kF64);
+  const Tensor x = wide.alias({4, 9, 10}, {270, 30, 1}, 20);
+  const Tensor turned = wide.alias({9, 4, 10}, {30, 270, 1}, 20);
+  const Tensor memory = randn({10, 6}, 3, 1, kF64);
+  const Tensor weight = memory.alias({6, 10}, {1, 6}, 0);
+  EXPECT_TRUE(testing::bit_equal(linear(x, weight), linear(clone(x), weight)));
+  EXPECT_TRUE(testing::bit_equal(linear(turned, weight), linear(clone(turned), weight)));
+  EXPECT_TRUE(near(linear(x, weight), linear(x, clone(weight)), {1e-12, 0}));
+
+  const auto grads = [&](const Tensor& grad_out) {
+    const Tensor leaf = autograd::set_requires_grad(clone(x));
+    const Tensor parameter = autograd::set_requires_grad(clone(weight));
+    autograd::backward(linear(leaf, parameter, {}, {Activation::silu}), grad_out);
+    return std::pair{autograd::grad(leaf), autograd::grad(parameter)};
+  };
+  const Tensor expanded = full({1}, 2, kF64).alias({4, 9, 6}, {0, 0, 0}, 0);
+  const auto [grad_x, grad_weight] = grads(expanded);
+  const auto [copied_x, copied_weight] = grads(clone(expanded));
+  EXPECT_TRUE(testing::bit_equal(grad_x, copied_x));
+  EXPECT_TRUE(testing::bit_equal(grad_weight, copied_weight));
+}
+
+// What needs no gradient is neither computed nor saved.
+TEST(Linear, FrozenInputs) {
+  const Tensor x = randn({5, 3}, 1);
+  const Tensor weight = randn({4, 3}, 2);
+  const Tensor bias = autograd::set_requires_grad(randn({4}, 3));
+  const Tensor out = linear(x, weight, bias);
+  EXPECT_EQ(autograd::graph_report(out)[0].saved_bytes, 0);
+  autograd::backward(out, full({5, 4}, 1));
+  EXPECT_EQ(autograd::grad(bias).to_vector<float>(), std::vector<float>(4, 5));
+
+  const Tensor leaf = autograd::set_requires_grad(clone(x));
+  const Tensor row = linear(leaf, weight);
+  EXPECT_EQ(autograd::graph_report(row)[0].saved_bytes, 4 * 3 * sizeof(float));
+  EXPECT_FALSE(autograd::requires_grad(linear(x, weight)));
+}
+
+TEST(Linear, EmptyAxes) {
+  const Tensor bias = autograd::set_requires_grad(from_values(std::vector<double>{1, 2}, {2}));
+  // K = 0: the sum is empty, the bias remains.
+  const Tensor out = linear(empty({3, 0}, kF64), empty({2, 0}, kF64), bias);
+  EXPECT_EQ(out.to_vector<double>(), (std::vector<double>{1, 2, 1, 2, 1, 2}));
+  for (const auto& [x, n] :
+       {Case{{0, 3}, 2}, Case{{2, 0, 3}, 2}, Case{{4, 0}, 2}, Case{{4, 3}, 0}}) {
+    const Tensor weight = randn({n, x[x.rank() - 1]}, 1, 0, kF64);
+    EXPECT_TRUE(testing::gradcheck_passes(
+        [](const auto& in) { return std::vector{linear(in[0], in[1], in[2], {Activation::gelu})}; },
+        {randn(x, 1, 0, kF64), weight, randn({n}, 1, 0, kF64)}));
+  }
+}
+
+TEST(Linear, RefusesWhatDoesNotFit) {
+  const Tensor x = randn({2, 4}, 1);
+  const Tensor weight = randn({3, 4}, 1);
+  SLUICE_EXPECT_THROW(linear(randn({}, 1), weight), ShapeError, "x must have rank >= 1");
+  SLUICE_EXPECT_THROW(
+      linear(x, randn({4, 3}, 1)), ShapeError, "weight must have shape (N, 4), got (4, 3)");
+  SLUICE_EXPECT_THROW(linear(x, randn({4}, 1)), ShapeError, "weight must have shape (N, 4)");
+  SLUICE_EXPECT_THROW(linear(x, weight, randn({4}, 1)), ShapeError, "bias must have shape (3)");
+  SLUICE_EXPECT_THROW(linear(x, randn({3, 4}, 1, 0, kF64)), DTypeError, "weight must be f32");
+  SLUICE_EXPECT_THROW(linear(x, weight, randn({3}, 1, 0, kF64)), DTypeError, "bias must be f32");
+  SLUICE_EXPECT_THROW(
+      linear(empty({2}, {DType::i32, {}}), weight), DTypeError, "x must be floating");
+  SLUICE_EXPECT_THROW(linear(x, Tensor()), ArgumentError, "weight must be a tensor");
+  const Tensor elsewhere = empty({3, 4}, {DType::f32, {DeviceType::simt}});
+  SLUICE_EXPECT_THROW(linear(x, elsewhere), DeviceError, "weight must be on cpu");
+  SLUICE_EXPECT_THROW(linear(elsewhere, elsewhere), DeviceError, "not available on device simt");
 }
 
 }  // namespace
