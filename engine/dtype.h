@@ -31,11 +31,16 @@ struct bfloat16 {
 
 template <class T>
 constexpr DType dtype_of() {
-  if constexpr (std::is_same_v<T, float>) return DType::f32;
-  else if constexpr (std::is_same_v<T, bfloat16>) return DType::bf16;
-  else if constexpr (std::is_same_v<T, double>) return DType::f64;
-  else if constexpr (std::is_same_v<T, int32_t>) return DType::i32;
-  else if constexpr (std::is_same_v<T, int64_t>) return DType::i64;
+  if constexpr (std::is_same_v<T, float>)
+    return DType::f32;
+  else if constexpr (std::is_same_v<T, bfloat16>)
+    return DType::bf16;
+  else if constexpr (std::is_same_v<T, double>)
+    return DType::f64;
+  else if constexpr (std::is_same_v<T, int32_t>)
+    return DType::i32;
+  else if constexpr (std::is_same_v<T, int64_t>)
+    return DType::i64;
   else {
     static_assert(std::is_same_v<T, uint8_t>, "not an element type");
     return DType::u8;
@@ -44,24 +49,36 @@ constexpr DType dtype_of() {
 
 constexpr size_t size_of(DType dtype) {
   switch (dtype) {
-    case DType::f32: return 4;
-    case DType::bf16: return 2;
-    case DType::f64: return 8;
-    case DType::i32: return 4;
-    case DType::i64: return 8;
-    case DType::u8: return 1;
+    case DType::f32:
+      return 4;
+    case DType::bf16:
+      return 2;
+    case DType::f64:
+      return 8;
+    case DType::i32:
+      return 4;
+    case DType::i64:
+      return 8;
+    case DType::u8:
+      return 1;
   }
   return 0;
 }
 
 constexpr std::string_view name_of(DType dtype) {
   switch (dtype) {
-    case DType::f32: return "f32";
-    case DType::bf16: return "bf16";
-    case DType::f64: return "f64";
-    case DType::i32: return "i32";
-    case DType::i64: return "i64";
-    case DType::u8: return "u8";
+    case DType::f32:
+      return "f32";
+    case DType::bf16:
+      return "bf16";
+    case DType::f64:
+      return "f64";
+    case DType::i32:
+      return "i32";
+    case DType::i64:
+      return "i64";
+    case DType::u8:
+      return "u8";
   }
   return "?";
 }
@@ -79,10 +96,14 @@ using Accumulator = std::conditional_t<std::is_same_v<T, double>, double, float>
 template <class Body>
 void dispatch_floating(DType dtype, Body&& body) {
   switch (dtype) {
-    case DType::f32: return body.template operator()<float>();
-    case DType::bf16: return body.template operator()<bfloat16>();
-    case DType::f64: return body.template operator()<double>();
-    default: return;
+    case DType::f32:
+      return body.template operator()<float>();
+    case DType::bf16:
+      return body.template operator()<bfloat16>();
+    case DType::f64:
+      return body.template operator()<double>();
+    default:
+      return;
   }
 }
 
@@ -90,10 +111,14 @@ void dispatch_floating(DType dtype, Body&& body) {
 template <class Body>
 void dispatch_any(DType dtype, Body&& body) {
   switch (dtype) {
-    case DType::i32: return body.template operator()<int32_t>();
-    case DType::i64: return body.template operator()<int64_t>();
-    case DType::u8: return body.template operator()<uint8_t>();
-    default: return dispatch_floating(dtype, body);
+    case DType::i32:
+      return body.template operator()<int32_t>();
+    case DType::i64:
+      return body.template operator()<int64_t>();
+    case DType::u8:
+      return body.template operator()<uint8_t>();
+    default:
+      return dispatch_floating(dtype, body);
   }
 }
 

@@ -55,7 +55,7 @@ class GradError : public Error {
 
 /// Throws `ErrorType` with the formatted message unless `condition` holds. The arguments are
 /// evaluated only on failure.
-#define SLUICE_CHECK(condition, ErrorType, ...)                        \
-  do {                                                                 \
+#define SLUICE_CHECK(condition, ErrorType, ...)                            \
+  do {                                                                     \
     if (!(condition)) throw ::sluice::ErrorType(fmt::format(__VA_ARGS__)); \
   } while (false)

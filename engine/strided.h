@@ -15,10 +15,10 @@ namespace sluice {
 template <int N>
 struct StridedLoop {
   int outer_rank = 0;
-  std::array<int64_t, kMaxRank> outer{};                     // extents, outermost first
+  std::array<int64_t, kMaxRank> outer{};  // extents, outermost first
   std::array<std::array<int64_t, kMaxRank>, N> outer_stride{};
-  int64_t rows = 1;                                          // product of outer extents
-  int64_t inner = 1;                                         // extent of the inner axis
+  int64_t rows = 1;   // product of outer extents
+  int64_t inner = 1;  // extent of the inner axis
   std::array<int64_t, N> inner_stride{};
 
   StridedLoop(const Shape& shape, const std::array<Strides, N>& strides) {

@@ -23,8 +23,9 @@ struct TensorOptions {
   Device device = {};
 };
 
-/// A handle: copies name the same tensor, as in `Tensor b = a`. Default-constructed it is undefined.
-/// Thread-safety: as a shared_ptr; reading one tensor from many threads is safe, writing is not.
+/// A handle: copies name the same tensor, as in `Tensor b = a`. Default-constructed it is
+/// undefined. Thread-safety: as a shared_ptr; reading one tensor from many threads is safe, writing
+/// is not.
 class Tensor {
  public:
   Tensor() = default;
