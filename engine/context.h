@@ -15,12 +15,15 @@ struct CpuContext {
   ThreadPool& threads;
 };
 
-/// The context that ops of this thread use: the innermost ContextScope, else a process-wide one with
-/// one pool of as many threads as the process may use (SLUICE_NUM_THREADS overrides).
+/// The context that ops of this thread use: the innermost ContextScope, else a process-wide one
+/// with one pool of as many threads as CPU affinity and the container's quota allow
+/// (SLUICE_NUM_THREADS overrides).
 CpuContext& cpu_context();
 
-/// Sets the size of the process-wide pool. Not while another thread computes. Throws ArgumentError.
+/// Sets the size of the process-wide pool; contexts that refer to it stay valid. Not while another
+/// thread computes on it. Throws ArgumentError unless in [1, 1024], and inside a chunk.
 void set_num_threads(int threads);
+/// The number of threads of cpu_context().
 int num_threads();
 
 /// Makes ops of this thread use `context` until the end of the scope.
@@ -51,7 +54,8 @@ void with_context(Device device, const char* op, Launch&& launch) {
 }  // namespace sluice
 
 /// Launches `function(context, args)` on `device`; `function` is overloaded on the context type.
-#define SLUICE_LAUNCH(device, op, function, args)                                  \
-  ::sluice::with_context(device, op, [&](auto& context)                            \
-    requires requires { function(context, args); }                                 \
-  { function(context, args); })
+#define SLUICE_LAUNCH(device, op, function, args)                                     \
+  ::sluice::with_context(                                                             \
+      device, op, [&](auto& context) requires requires { function(context, args); } { \
+        function(context, args);                                                      \
+      })
