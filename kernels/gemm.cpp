@@ -3,6 +3,7 @@
 // strip streams past and the strip stays in L2 for the next panel.
 #include "kernels/gemm.h"
 
+#include "kernels/gemm_dot.h"
 #include "kernels/gemm_pack.h"
 #include "kernels/gemm_plan.h"
 #include "kernels/gemm_tile.h"
@@ -217,60 +218,36 @@ class Gemm {
   char* partials_;
 };
 
-// c = a * b for a few rows of a and b stored along k: one dot product per element, four columns at
-// a time so that their sums hide each other's latency.
-template <class T>
-void dot_columns(const GemmArgs& args, int64_t batch, int64_t first, int64_t last) {
-  using S = Accumulator<T>;
-  using V = Vec<S>;
-  constexpr int kGroup = 4;
-  const T* a = static_cast<const T*>(args.a.data) + batch * args.a.batch_stride;
-  const T* b = static_cast<const T*>(args.b.data) + batch * args.b.batch_stride;
-  for (int64_t n = first; n < last; n += kGroup) {
-    const int64_t columns = smaller(kGroup, last - n);
-    for (int64_t m = 0; m < args.m; ++m) {
-      const T* x = a + m * args.a.row_stride;
-      const T* line[kGroup];
-      V sum[kGroup];
-      for (int g = 0; g < kGroup; ++g) {
-        line[g] = b + (n + (g < columns ? g : 0)) * args.b.row_stride;
-        sum[g] = V::zero();
-      }
-      int64_t k = 0;
-      for (; k + V::kLanes <= args.k; k += V::kLanes) {
-        const V row = load(x + k);
-        for (int g = 0; g < kGroup; ++g) sum[g] += row * load(line[g] + k);
-      }
-      if (k < args.k) {
-        const V row = load_up_to(x + k, args.k - k);
-        for (int g = 0; g < kGroup; ++g) sum[g] += row * load_up_to(line[g] + k, args.k - k);
-      }
-      S tile[kGroup > V::kLanes ? kGroup : V::kLanes] = {};
-      for (int g = 0; g < columns; ++g) tile[g] = reduce_add(sum[g]);
-      finish_tile<kGroup, T>(args, tile, batch, m, n, 1, columns);
-    }
+// Products that take about as long as waking the pool stay on the calling thread.
+template <class F>
+void for_each_chunk(CpuContext& context, const GemmArgs& args, int64_t chunks, F&& body) {
+  constexpr double kWorthwhile = 5e5;  // multiplications: a few us
+  if (double(args.batch) * double(args.m) * double(args.n) * double(args.k) < kWorthwhile) {
+    for (int64_t chunk = 0; chunk < chunks; ++chunk) body(chunk, 0);
+  } else {
+    parallel_for(context.threads, chunks, body);
   }
 }
 
 template <class T>
-void run_dots(CpuContext& context, const GemmArgs& args) {
-  constexpr int64_t kElementsPerChunk = 65536;  // of b: some 10 us
-  const int64_t columns = (kElementsPerChunk / (args.k + 1) + 4) / 4 * 4;
+void multiply_by_dots(CpuContext& context, const GemmArgs& args) {
+  constexpr int64_t kElements = 65536;  // of b per chunk: some 10 us
+  const int64_t columns = (kElements / (args.k + 1) + kDotColumns) / kDotColumns * kDotColumns;
   const int64_t chunks = (args.n + columns - 1) / columns;
-  parallel_for(context.threads, args.batch * chunks, [&](int64_t chunk) {
+  for_each_chunk(context, args, args.batch * chunks, [&](int64_t chunk, int) {
     const int64_t first = chunk % chunks * columns;
     dot_columns<T>(args, chunk / chunks, first, smaller(args.n, first + columns));
   });
 }
 
-// Products that take about as long as waking the pool stay on the calling thread.
-template <class F>
-void for_each_chunk(CpuContext& context, int64_t chunks, bool small, F&& body) {
-  if (small) {
-    for (int64_t chunk = 0; chunk < chunks; ++chunk) body(chunk, 0);
-  } else {
-    parallel_for(context.threads, chunks, body);
-  }
+template <class T>
+void multiply_by_blocks(CpuContext& context, const GemmArgs& args, const GemmPlan& plan) {
+  const Gemm<T> product(args, plan, context.threads.size());
+  for_each_chunk(context, args, plan.blocks * plan.splits, [&](int64_t chunk, int thread) {
+    product.run(chunk, thread);
+  });
+  if (plan.splits == 1) return;
+  for_each_chunk(context, args, plan.blocks, [&](int64_t block, int) { product.combine(block); });
 }
 
 }  // namespace
@@ -279,17 +256,10 @@ void gemm(CpuContext& context, const GemmArgs& args) {
   if (args.batch == 0 || args.m == 0 || args.n == 0) return;
   const GemmPlan plan = gemm_plan(args, kLevel);
   dispatch_floating(args.dtype, [&]<class T>() {
-    if (plan.dot) return run_dots<T>(context, args);
-    constexpr double kSmall = 5e5;
-    const bool small =
-        double(args.batch) * double(args.m) * double(args.n) * double(args.k) < kSmall;
-    const Gemm<T> product(args, plan, context.threads.size());
-    for_each_chunk(context, plan.blocks * plan.splits, small, [&](int64_t chunk, int thread) {
-      product.run(chunk, thread);
-    });
-    if (plan.splits == 1) return;
-    for_each_chunk(
-        context, plan.blocks, small, [&](int64_t block, int) { product.combine(block); });
+    if (plan.dot)
+      multiply_by_dots<T>(context, args);
+    else
+      multiply_by_blocks<T>(context, args, plan);
   });
 }
 

@@ -7,6 +7,7 @@
 #include "autograd/autograd.h"
 #include "autograd/node.h"
 #include "engine/errors.h"
+#include "ops/unary.h"
 #include "tests/support/compare.h"
 #include "tests/support/dtype_sweep.h"
 
@@ -123,6 +124,28 @@ TEST(Linear, ViewsGiveTheSameAsCopies) {
   const auto [copied_x, copied_weight] = grads(clone(expanded));
   EXPECT_TRUE(testing::bit_equal(grad_x, copied_x));
   EXPECT_TRUE(testing::bit_equal(grad_weight, copied_weight));
+}
+
+// The fused epilogue is the same function as the op.
+TEST(Linear, FusedActivationAgreesWithTheOp) {
+  const std::vector<Tensor> inputs{
+      randn({40, 33}, 6, 0, kF64), randn({50, 33}, 6, 1, kF64), randn({50}, 6, 2, kF64)};
+  const auto agree = [&](Activation activation, Tensor (*op)(const Tensor&)) {
+    const auto run = [&](const autograd::GradcheckFunction& function) {
+      return testing::run_with_grads(function, inputs, DType::f32, DType::f32);
+    };
+    const auto fused =
+        run([&](const auto& in) { return std::vector{linear(in[0], in[1], in[2], {activation})}; });
+    const auto composed =
+        run([&](const auto& in) { return std::vector{op(linear(in[0], in[1], in[2]))}; });
+    EXPECT_TRUE(near(fused.outputs[0], composed.outputs[0], {1e-6, 1e-6}));
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      EXPECT_TRUE(near(fused.grads[i], composed.grads[i], {1e-5, 1e-5}));
+    }
+  };
+  agree(Activation::gelu, [](const Tensor& x) { return ops::gelu(x); });
+  agree(Activation::silu, [](const Tensor& x) { return ops::silu(x); });
+  agree(Activation::relu, [](const Tensor& x) { return ops::relu(x); });
 }
 
 // What needs no gradient is neither computed nor saved.
