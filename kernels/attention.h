@@ -95,20 +95,20 @@ struct AttentionProblem {
 /// out[i] = sum_j softmax_j(scale q[i] . k[j]) v[j]. Writes the rows of the queries to compute in
 /// live pairs and no others. A query that sees no key gets 0 and an lse of -infinity.
 struct AttentionForward : AttentionProblem {
-  HeadRows q, k, v, out;
+  HeadRows q{}, k{}, v{}, out{};
   /// log2 of the sum of 2^(scale log2(e) q . k), (B, H, T) in Accumulator<dtype>: base 2 keeps
   /// the backward's P exactly 1 for a query with one key.
-  HeadRows lse;
-  HeadRows natural_lse;  ///< the same in base e; data may be null
+  HeadRows lse{};
+  HeadRows natural_lse{};  ///< the same in base e; data may be null
   void* scratch = nullptr;
 };
 
 /// Gradients of AttentionForward. grad_q follows the rule of `out`; grad_k and grad_v are written
 /// for every key of every sequence. Each may be null and then costs nothing.
 struct AttentionBackward : AttentionProblem {
-  HeadRows q, k, v, out, lse, grad_out;
-  HeadRows grad_lse;  ///< of natural_lse; data may be null
-  HeadRows grad_q, grad_k, grad_v;
+  HeadRows q{}, k{}, v{}, out{}, lse{}, grad_out{};
+  HeadRows grad_lse{};  ///< of natural_lse; data may be null
+  HeadRows grad_q{}, grad_k{}, grad_v{};
   /// Of grad_k and grad_v: dtype, or f32 when several calls add up bf16 gradients.
   DType kv_grad_dtype = DType::f32;
   bool accumulate = false;  ///< add to grad_k and grad_v instead of overwriting them
