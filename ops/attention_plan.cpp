@@ -1,5 +1,6 @@
 #include "ops/attention_plan.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "ops/check.h"
@@ -277,7 +278,8 @@ std::shared_ptr<const AttentionPlan> plan_attention(
   problem.head_size = int(q.size(3));
   problem.scale = options.scale.value_or(1.0 / std::sqrt(double(q.size(3))));
   problem.causal = options.causal;
-  problem.window = window;
+  // A wider window than any sequence is none; bounded, positions plus window cannot overflow.
+  problem.window = std::min(window, kMaxTokens);
   problem.sequences = plan->sequences.data();
   problem.sequence_count = int64_t(plan->sequences.size());
   add_segments(op, q, options, *plan);

@@ -14,6 +14,13 @@ inline Tensor empty_heads(const Shape& shape, TensorOptions options) {
   return memory.alias(shape, {tokens * heads * width, width, heads * width, 1}, 0);
 }
 
+/// The same, filled with zeros.
+inline Tensor zero_heads(const Shape& shape, TensorOptions options) {
+  const int64_t heads = shape[1], tokens = shape[2], width = shape[3];
+  const Tensor memory = zeros({shape[0], tokens, heads, width}, options);
+  return memory.alias(shape, {tokens * heads * width, width, heads * width, 1}, 0);
+}
+
 /// Where the rows of a (B, H, T, D) tensor lie.
 inline kernels::RowStrides row_strides(const Tensor& tensor) {
   return {tensor.stride(0), tensor.stride(1), tensor.stride(2)};
