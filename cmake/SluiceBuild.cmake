@@ -9,9 +9,10 @@ if(NOT CMAKE_BUILD_TYPE)
 endif()
 
 add_library(sluice_flags INTERFACE)
+# Designated initialisers leave fields at their defaults on purpose.
 # -fno-math-errno and -fno-trapping-math let loops vectorise and keep NaN and infinity intact.
 target_compile_options(sluice_flags INTERFACE
-  -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-psabi -fno-math-errno -fno-trapping-math
+  -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-psabi -Wno-missing-field-initializers -fno-math-errno -fno-trapping-math
   $<$<BOOL:${SLUICE_WERROR}>:-Werror>)
 if(SLUICE_SANITIZE STREQUAL "address")
   target_compile_options(sluice_flags INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)

@@ -1,13 +1,16 @@
 // See batches.h.
 #include "models/batches.h"
 
+#include <algorithm>
+
 #include "engine/errors.h"
 #include "engine/philox.h"
 
 namespace sluice {
 namespace {
 
-constexpr uint64_t kSampleStream = 0x73616d706c6573;  // "samples"
+// Below 2^32, where the random streams of layers begin.
+constexpr uint64_t kSampleStream = 0x73616d70;  // "samp"
 
 }  // namespace
 
@@ -34,6 +37,16 @@ Batch window_batch(std::span<const uint8_t> text, int64_t tokens, std::span<cons
     }
   }
   return batch;
+}
+
+Tensor target_mask(std::span<const uint8_t> mask, int64_t tokens, std::span<const int64_t> starts) {
+  const Tensor out = empty({int64_t(starts.size()), tokens}, {.dtype = DType::u8});
+  auto* row = out.data<uint8_t>();
+  for (const int64_t start : starts) {
+    const auto first = mask.begin() + start + 1;
+    row = std::copy(first, first + tokens, row);
+  }
+  return out;
 }
 
 int64_t sampled_start(int64_t text_bytes, int64_t tokens, uint64_t seed, int64_t sample) {

@@ -21,6 +21,10 @@ struct Batch {
 /// Throws ArgumentError when one of them, with the byte that follows it, leaves the text.
 Batch window_batch(std::span<const uint8_t> text, int64_t tokens, std::span<const int64_t> starts);
 
+/// Entries of `mask` (one per byte of the text) for the targets of those windows, (B, T) u8: they
+/// belong to the queries that predict the marked bytes.
+Tensor target_mask(std::span<const uint8_t> mask, int64_t tokens, std::span<const int64_t> starts);
+
 /// Where sample number `sample` of the run begins, uniform over all windows of the text:
 /// each is drawn on its own, so a window may come twice.
 int64_t sampled_start(int64_t text_bytes, int64_t tokens, uint64_t seed, int64_t sample);

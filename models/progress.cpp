@@ -43,6 +43,10 @@ Progress::Progress(Options options, Clock::time_point now)
   if (options_.terminal) draw(now);
 }
 
+Progress::~Progress() {
+  if (options_.terminal && !finished_) fmt::print(options_.output, "\n");
+}
+
 void Progress::update(int64_t done, const std::string& text, Clock::time_point now) {
   done_ = done;
   text_ = text;
@@ -54,6 +58,7 @@ void Progress::update(int64_t done, const std::string& text, Clock::time_point n
 void Progress::finish(Clock::time_point now) {
   draw(now);
   if (options_.terminal) fmt::print(options_.output, "\n");
+  finished_ = true;
 }
 
 std::string Progress::line(Clock::time_point now) const {

@@ -26,6 +26,10 @@ class Progress {
     std::FILE* output = stderr;
   };
   explicit Progress(Options options, Clock::time_point now = Clock::now());
+  /// Ends the line of a job that failed, so that its message gets one of its own.
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
 
   /// `done` steps are done; `text` describes the last one.
   void update(int64_t done, const std::string& text, Clock::time_point now = Clock::now());
@@ -41,6 +45,7 @@ class Progress {
   Clock::time_point drawn_;
   int64_t done_;
   std::string text_;
+  bool finished_ = false;
 };
 
 /// "12.3k", "1.2M", "340".

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "engine/errors.h"
 #include "engine/file.h"
@@ -42,22 +43,21 @@ void require_windows(const TextData& text, int64_t tokens) {
       tokens);
 }
 
-std::vector<uint8_t> field_value_mask(std::span<const uint8_t> text, std::string_view prefix) {
+std::vector<uint8_t> field_value_mask(
+    std::span<const uint8_t> text, std::span<const std::string> prefixes) {
   std::vector<uint8_t> mask(text.size(), 0);
-  size_t line = 0;
-  while (line < text.size()) {
-    const auto end_of_line = std::find(text.begin() + std::ptrdiff_t(line), text.end(), '\n');
-    const auto end = static_cast<size_t>(end_of_line - text.begin());
-    const bool found =
-        end - line >= prefix.size() &&
-        std::equal(prefix.begin(), prefix.end(), text.begin() + std::ptrdiff_t(line));
-    if (found) {
-      std::fill(
-          mask.begin() + std::ptrdiff_t(line + prefix.size()),
-          mask.begin() + std::ptrdiff_t(end),
+  const std::string_view bytes(reinterpret_cast<const char*>(text.data()), text.size());
+  for (size_t begin = 0; begin < bytes.size();) {
+    const size_t end = std::min(bytes.find('\n', begin), bytes.size());
+    const std::string_view line = bytes.substr(begin, end - begin);
+    for (const std::string& prefix : prefixes) {
+      if (!line.starts_with(prefix)) continue;
+      std::fill_n(
+          mask.begin() + std::ptrdiff_t(begin + prefix.size()),
+          line.size() - prefix.size(),
           uint8_t{1});
     }
-    line = end + 1;
+    begin = end + 1;
   }
   return mask;
 }

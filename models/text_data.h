@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace sluice {
@@ -30,8 +29,9 @@ TextData read_text(const std::string& path, double held_out);
 /// that follows it; the message says how long each part is and what would help.
 void require_windows(const TextData& text, int64_t tokens);
 
-/// One entry per byte of `text`: 1 on the value of each line that starts with `prefix` (its bytes
-/// after the prefix, without the line break), 0 elsewhere.
-std::vector<uint8_t> field_value_mask(std::span<const uint8_t> text, std::string_view prefix);
+/// One entry per byte of `text`: 1 on the value of each line that starts with one of `prefixes`
+/// (its bytes after the prefix, without the line break), 0 elsewhere.
+std::vector<uint8_t> field_value_mask(
+    std::span<const uint8_t> text, std::span<const std::string> prefixes);
 
 }  // namespace sluice

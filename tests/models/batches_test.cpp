@@ -36,6 +36,14 @@ TEST(Batches, TargetsAreTheNextByte) {
   }
 }
 
+TEST(Batches, MasksFollowTheTargets) {
+  std::vector<uint8_t> mask(20, 0);
+  mask[5] = 1;
+  const std::array<int64_t, 2> starts{2, 4};
+  const Tensor shifted = target_mask(mask, 3, starts);
+  EXPECT_EQ(shifted.to_vector<uint8_t>(), (std::vector<uint8_t>{0, 0, 1, 1, 0, 0}));
+}
+
 TEST(Batches, WindowsMustLieInTheText) {
   const auto text = counting_text(20);
   const std::array<int64_t, 1> last{12}, beyond{13}, negative{-1};
@@ -84,7 +92,8 @@ TEST(Batches, ConsecutiveWindowsNeedATarget) {
 
 TEST(TextData, MaskCoversTheValueOnly) {
   const std::string text = "Package: a\nFilename: pool/a\n\nFilename: \nX-Filename: b\nFilename: c";
-  const auto mask = field_value_mask(bytes_of(text), "Filename: ");
+  const std::vector<std::string> prefixes = {"Filename: ", "Nothing: "};
+  const auto mask = field_value_mask(bytes_of(text), prefixes);
   ASSERT_EQ(mask.size(), text.size());
   std::string covered;
   for (size_t i = 0; i < text.size(); ++i) covered += mask[i] != 0 ? text[i] : '.';
