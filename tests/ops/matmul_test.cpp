@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "autograd/autograd.h"
 #include "engine/errors.h"
 #include "tests/support/compare.h"
 #include "tests/support/dtype_sweep.h"
@@ -121,6 +122,34 @@ TEST(Matmul, ViewsGiveTheSameAsCopies) {
   const Tensor sparse = big.alias({3, 4, 12, 10}, {960, 20, 80, 2}, 0);
   EXPECT_TRUE(near(
       matmul(sparse, swapped(sparse)), matmul(clone(sparse), swapped(clone(sparse))), {1e-12, 0}));
+}
+
+// Batches that lie one after another are merged into one product; with gaps they must not be.
+TEST(Matmul, GapsBetweenBatches) {
+  const Tensor memory = randn({3, 7, 6}, 3, 0, kF64);
+  const Tensor a = memory.alias({3, 5, 4}, {42, 6, 1}, 0);
+  const Tensor shared = randn({4, 6}, 3, 1, kF64);
+  EXPECT_TRUE(testing::bit_equal(matmul(a, shared), matmul(clone(a), shared)));
+
+  const auto grad_of_shared = [&](const Tensor& left, const Tensor& grad_out) {
+    const Tensor leaf = autograd::set_requires_grad(clone(shared));
+    autograd::backward(matmul(left, leaf), grad_out);
+    return autograd::grad(leaf);
+  };
+  const Tensor grad_out = memory.alias({3, 5, 6}, {42, 6, 1}, 6);
+  const Tensor expected = grad_of_shared(clone(a), clone(grad_out));
+  EXPECT_TRUE(near(grad_of_shared(a, clone(grad_out)), expected, {1e-12, 0}));
+  EXPECT_TRUE(near(grad_of_shared(clone(a), grad_out), expected, {1e-12, 0}));
+}
+
+// Rounded to bf16 after each of 64 products the sum would be off by several times its own rounding.
+TEST(Matmul, Bf16SumsOverBatchesAreWide) {
+  testing::expect_dtypes_agree(
+      [](const std::vector<Tensor>& in) {
+        return std::vector{matmul(in[0], in[1], {.transpose_a = true})};
+      },
+      {randn({64, 8, 4}, 4, 0, kF64), randn({8, 60}, 4, 1, kF64)},
+      256);
 }
 
 TEST(Matmul, EmptyAxes) {
