@@ -107,7 +107,7 @@ AttentionOutput softmax_attention(
     const Tensor outputs[] = {out, natural_lse};
     autograd::set_history(node, {outputs, want_lse == WantLse::yes ? size_t{2} : size_t{1}});
   }
-  return {out, natural_lse};
+  return {apply_head_gate(op, out, options.head_gate), natural_lse};
 }
 
 }  // namespace sluice::ops
