@@ -10,6 +10,10 @@
 #include <cstdint>
 #include <cstring>
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 #include "engine/dtype.h"
 
 #ifndef SLUICE_ISA
@@ -51,17 +55,39 @@ struct Vec {
 using VecF = Vec<float>;
 inline constexpr int kFloats = VecF::kLanes;
 
+/// A register of 32-bit words and the 16-bit words that make half of one.
+using Wide __attribute__((vector_size(kVectorBytes))) = uint32_t;
+using Half __attribute__((vector_size(kVectorBytes / 2))) = uint16_t;
+
+// GCC 12 splits __builtin_convertvector into halves and joins them again; both registers have one
+// instruction for it.
+SLUICE_INLINE Wide widen(Half half) {
+#if defined(__AVX512BW__)
+  return (Wide)_mm512_maskz_cvtepu16_epi32(0xffff, (__m256i)half);
+#elif defined(__AVX2__)
+  return (Wide)_mm256_cvtepu16_epi32((__m128i)half);
+#else
+  return __builtin_convertvector(half, Wide);
+#endif
+}
+
+SLUICE_INLINE Half narrow(Wide wide) {
+#if defined(__AVX512BW__)
+  return (Half)_mm512_maskz_cvtepi32_epi16(0xffff, (__m512i)wide);
+#else
+  return __builtin_convertvector(wide, Half);
+#endif
+}
+
 /// kLanes elements from any address; bf16 is widened to float.
 template <class T>
 SLUICE_INLINE Vec<Accumulator<T>> load(const T* from) {
   using V = Vec<Accumulator<T>>;
   V out;
   if constexpr (std::is_same_v<T, bfloat16>) {
-    using Half __attribute__((vector_size(kVectorBytes / 2))) = uint16_t;
-    using Wide __attribute__((vector_size(kVectorBytes))) = uint32_t;
     Half half;
     std::memcpy(&half, from, sizeof(half));
-    const Wide wide = __builtin_convertvector(half, Wide) << 16;
+    const Wide wide = widen(half) << 16;
     std::memcpy(&out.raw, &wide, sizeof(wide));
   } else {
     std::memcpy(&out.raw, from, sizeof(out.raw));
@@ -74,13 +100,11 @@ template <class T>
 SLUICE_INLINE void store(T* to, Vec<Accumulator<T>> value) {
   if constexpr (std::is_same_v<T, bfloat16>) {
     // The rounding of bfloat16(float) on whole registers: lane by lane it is not vectorised.
-    using Half __attribute__((vector_size(kVectorBytes / 2))) = uint16_t;
-    using Wide __attribute__((vector_size(kVectorBytes))) = uint32_t;
     Wide bits;
     std::memcpy(&bits, &value.raw, sizeof(bits));
     const Wide rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
     const Wide quiet = (bits >> 16) | 0x40u;
-    const Half half = __builtin_convertvector((value.raw == value.raw) ? rounded : quiet, Half);
+    const Half half = narrow((value.raw == value.raw) ? rounded : quiet);
     std::memcpy(to, &half, sizeof(half));
   } else {
     std::memcpy(to, &value.raw, sizeof(value.raw));
