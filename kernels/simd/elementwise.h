@@ -10,12 +10,15 @@
 
 namespace sluice::kernels::SLUICE_ISA {
 
-/// Elements gathered at a time from a strided run.
+/// Elements staged at a time from a strided run; a multiple of every register's lanes.
 inline constexpr int kStage = 256;
 
+/// to[i] = from[i * step] for i < count, and zeros up to `padded`.
 template <class T>
-__attribute__((noinline)) void gather_run(T* to, const T* from, int64_t step, int64_t count) {
+__attribute__((noinline)) void gather_run(
+    T* to, const T* from, int64_t step, int64_t count, int64_t padded) {
   for (int64_t i = 0; i < count; ++i) to[i] = from[i * step];
+  for (int64_t i = count; i < padded; ++i) to[i] = T(0.0f);
 }
 
 template <class T>
@@ -30,56 +33,42 @@ void map(
     ThreadPool& threads, T* out, const T* const (&in)[N], const StridedLoop<N + 1>& loop, F f) {
   using V = Vec<Accumulator<T>>;
   constexpr int kLanes = V::kLanes;
+  bool dense = loop.inner_stride[0] == 1;
+  for (int n = 0; n < N; ++n) dense = dense && loop.inner_stride[size_t(n) + 1] <= 1;
   for_each_run(threads, loop, [&](const auto& offset, int64_t count) {
     alignas(64) T gathered[N][kStage];
     alignas(64) T results[kStage];
-    const T* from[N];
     int64_t advance[N];  // 0 for a repeated value, of which one register is kept
-    bool direct = loop.inner_stride[0] == 1;
     for (int n = 0; n < N; ++n) {
-      const int64_t step = loop.inner_stride[size_t(n) + 1];
-      from[n] = in[n] + offset[size_t(n) + 1];
-      advance[n] = step != 0;
-      if (step == 0) {
-        for (int i = 0; i < kLanes; ++i) gathered[n][i] = *from[n];
-        from[n] = gathered[n];
-      } else if (step != 1) {
-        direct = false;
-      }
+      advance[n] = loop.inner_stride[size_t(n) + 1] != 0;
+      if (advance[n] != 0) continue;
+      for (int i = 0; i < kLanes; ++i) gathered[n][i] = in[n][offset[size_t(n) + 1]];
     }
-    T* to = out + offset[0];
-    const int64_t block = direct ? count : kStage;
-    for (int64_t begin = 0; begin < count; begin += block) {
-      const int64_t size = count - begin < block ? count - begin : block;
+    for (int64_t begin = 0, size = 0; begin < count; begin += size) {
+      const int64_t left = count - begin;
+      const bool staged = !dense || left < kLanes;
+      size = !staged ? left - left % kLanes : left < kStage ? left : kStage;
       const T* source[N];
       for (int n = 0; n < N; ++n) {
         const int64_t step = loop.inner_stride[size_t(n) + 1];
-        source[n] = from[n] + begin * step;
-        if (step == 0 || step == 1) continue;
-        gather_run(gathered[n], source[n], step, size);
+        source[n] = in[n] + offset[size_t(n) + 1] + begin * step;
+        if (step != 0 && !staged) continue;
+        const int64_t padded = (size + kLanes - 1) / kLanes * kLanes;
+        if (step != 0) gather_run(gathered[n], source[n], step, size, padded);
         source[n] = gathered[n];
       }
-      const bool dense = loop.inner_stride[0] == 1;
-      T* target = dense ? to + begin : results;
+      T* to = out + offset[0] + begin * loop.inner_stride[0];
+      T* target = staged ? results : to;
       for (int64_t i = 0; i < size; i += kLanes) {
-        const int64_t left = size - i;
-        V value[N];
-        for (int n = 0; n < N; ++n) {
-          const T* p = source[n] + i * advance[n];
-          value[n] = left >= kLanes || advance[n] == 0 ? load(p) : load_partial(p, int(left));
-        }
         V result;
-        if constexpr (N == 1)
-          result = f(value[0]);
-        else
-          result = f(value[0], value[1]);
-        if (left >= kLanes)
-          store(target + i, result);
-        else
-          store_partial(target + i, result, int(left));
+        if constexpr (N == 1) {
+          result = f(load(source[0] + i * advance[0]));
+        } else {
+          result = f(load(source[0] + i * advance[0]), load(source[1] + i * advance[1]));
+        }
+        store(target + i, result);
       }
-      if (!dense)
-        scatter_run(to + begin * loop.inner_stride[0], loop.inner_stride[0], results, size);
+      if (staged) scatter_run(to, loop.inner_stride[0], results, size);
     }
   });
 }
