@@ -15,7 +15,11 @@ void where_words(CpuContext& context, const WhereArgs& args) {
     const Word* yes = a + offset[2];
     const Word* no = b + offset[3];
     if (out_step == 1 && condition_step == 1 && a_step == 1 && b_step == 1) {
-      for (int64_t i = 0; i < count; ++i) to[i] = condition[i] != 0 ? yes[i] : no[i];
+      for (int64_t i = 0; i < count; ++i) {
+        // Both are read whatever the condition: a branch-free loop that is vectorised.
+        const Word taken = yes[i], other = no[i];
+        to[i] = condition[i] != 0 ? taken : other;
+      }
     } else {
       for (int64_t i = 0; i < count; ++i) {
         to[i * out_step] = condition[i * condition_step] != 0 ? yes[i * a_step] : no[i * b_step];
