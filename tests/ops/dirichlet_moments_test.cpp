@@ -99,7 +99,7 @@ TEST(DirichletSample, MeanOfEveryComponent) {
 
 // Case F10: the pathwise gradient of E[sum_k p_k^2] is unbiased, 5 standard errors.
 TEST(DirichletSample, GradientOfAnExpectation) {
-  constexpr int64_t kDraws = 400000;
+  constexpr int64_t kDraws = 1000000;
   const Tensor alpha = autograd::set_requires_grad(repeated({0.5, 1.5, 3}, kDraws, DType::f64));
   const Tensor shares = ops::dirichlet_sample(alpha, {5, 10});
   Tensor upstream = clone(shares.detach());
