@@ -14,7 +14,18 @@ namespace sluice {
 namespace {
 
 constexpr std::string_view kModeNames[] = {
-    "soft", "straight_through", "hard", "random", "prior", "uniform", "full", "linear", "window"};
+    "soft",
+    "straight_through",
+    "hard",
+    "random",
+    "prior",
+    "uniform",
+    "warm",
+    "full",
+    "linear",
+    "window"};
+
+constexpr std::string_view kExpertNames[] = {"full", "linear", "window"};
 
 constexpr std::string_view kKindNames[] = {
     "routed", "full", "linear", "window", "uniform", "prior", "random", "given"};
@@ -68,10 +79,22 @@ void validate_sizes(const MetaAttentionConfig& config) {
       config.kv_heads);
 }
 
-void validate_phases(const std::vector<RoutePhase>& phases) {
-  SLUICE_CHECK(!phases.empty(), ArgumentError, "config: phases must not be empty");
+void validate_phases(const MetaAttentionConfig& config) {
+  SLUICE_CHECK(!config.phases.empty(), ArgumentError, "config: phases must not be empty");
+  SLUICE_CHECK(
+      config.warm_kinds.empty() || int64_t(config.warm_kinds.size()) == config.layers,
+      ArgumentError,
+      "config: warm_kinds must be empty or have {} entries, got {}",
+      config.layers,
+      config.warm_kinds.size());
+  for (const std::string& kind : config.warm_kinds) require_word("warm_kinds", kind, kExpertNames);
+  require_range("warm_evidence", config.warm_evidence, 0, 1e3);
   double before = 0;
-  for (const RoutePhase& phase : phases) {
+  for (const RoutePhase& phase : config.phases) {
+    SLUICE_CHECK(
+        phase.mode != RouteMode::warm || !config.warm_kinds.empty(),
+        ArgumentError,
+        "config: a phase of mode 'warm' needs warm_kinds, one per layer");
     SLUICE_CHECK(
         phase.until > before && phase.until <= 1.0,
         ArgumentError,
@@ -126,6 +149,8 @@ void visit_fields(Config& config, Visit&& visit) {
   visit("cost_table", config.cost_table);
   visit("target_cost", config.target_cost);
   visit("multiplier_rate", config.multiplier_rate);
+  visit("warm_kinds", config.warm_kinds);
+  visit("warm_evidence", config.warm_evidence);
 }
 
 }  // namespace
@@ -144,10 +169,24 @@ std::string_view name_of(Expert expert) {
 
 std::string_view name_of(RouteMode mode) { return kModeNames[static_cast<size_t>(mode)]; }
 
+std::string_view name_of(LayerKind kind) { return kKindNames[static_cast<size_t>(kind)]; }
+
 RouteMode parse_route_mode(std::string_view text) {
   const auto* found = std::find(std::begin(kModeNames), std::end(kModeNames), text);
   require_word("mode", text, kModeNames);
   return static_cast<RouteMode>(found - std::begin(kModeNames));
+}
+
+LayerKind MetaAttentionConfig::kind(int64_t layer) const {
+  const std::string& name = layer_kinds.size() == 1 ? layer_kinds[0] : layer_kinds[size_t(layer)];
+  const auto* found = std::find(std::begin(kKindNames), std::end(kKindNames), name);
+  return static_cast<LayerKind>(found - std::begin(kKindNames));
+}
+
+Expert MetaAttentionConfig::warm_expert(int64_t layer) const {
+  const std::string& name = warm_kinds[size_t(layer)];
+  const auto* found = std::find(std::begin(kExpertNames), std::end(kExpertNames), name);
+  return static_cast<Expert>(found - std::begin(kExpertNames));
 }
 
 void validate(const MetaAttentionConfig& config) {
@@ -185,7 +224,7 @@ void validate(const MetaAttentionConfig& config) {
   }
   require_range("target_cost", config.target_cost, 0, 1);
   require_range("multiplier_rate", config.multiplier_rate, 0, 1e3);
-  validate_phases(config.phases);
+  validate_phases(config);
 }
 
 const RoutePhase& phase_at(const MetaAttentionConfig& config, int64_t step, int64_t steps) {
@@ -213,8 +252,8 @@ std::array<double, kExperts> expert_costs(const MetaAttentionConfig& config, int
   return {1.0, linear / full, window / full};
 }
 
-std::array<double, kExperts> prior_counts(const MetaAttentionConfig& config, int64_t tokens) {
-  std::array<double, kExperts> beta = expert_costs(config, tokens);
+std::array<double, kExperts> prior_counts(const MetaAttentionConfig& config) {
+  std::array<double, kExperts> beta = expert_costs(config, config.context);
   for (double& value : beta) {
     value = config.prior_floor + config.prior_scale * std::max(0.0, 1.0 - value);
   }

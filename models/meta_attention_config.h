@@ -24,6 +24,7 @@ enum class RouteMode {
   random,            ///< the hard routes of each batch row in random order: equal cost, no choice
   prior,             ///< every expert, weighted by the prior's mean: ignores the input
   uniform,           ///< every expert, weighted 1/3
+  warm,              ///< every token of a layer to the layer's entry in warm_kinds
   full,              ///< every token to one expert
   linear,
   window,
@@ -32,6 +33,20 @@ enum class RouteMode {
 std::string_view name_of(RouteMode mode);
 /// Throws ArgumentError naming the nearest mode.
 RouteMode parse_route_mode(std::string_view text);
+
+/// What a layer's attention is: routed, or one of the controls.
+enum class LayerKind {
+  routed,  ///< each token's posterior decides
+  full,    ///< one expert for every token
+  linear,
+  window,
+  uniform,  ///< every expert, weighted 1/3
+  prior,    ///< every expert, weighted by the prior's mean
+  random,   ///< each token draws its expert with the shares of random_shares
+  given,    ///< full where the caller's mask says so, the window elsewhere
+};
+
+std::string_view name_of(LayerKind kind);
 
 /// One stretch of training and how its routed layers run.
 struct RoutePhase {
@@ -52,9 +67,7 @@ struct MetaAttentionConfig {
   int64_t window = 32;         ///< W visible keys, the current one included
   double rope_theta = 10000.0;
 
-  /// One word per layer, or one for all: `routed`, or a control: `full`, `linear`, `window`,
-  /// `uniform` (mean of the three), `prior` (mixed by the prior's mean), `random` (each token draws
-  /// its expert from random_shares), `given` (full where the caller's mask says so, else window).
+  /// One LayerKind per layer, or one for all.
   std::vector<std::string> layer_kinds = {"routed"};
   std::vector<double> random_shares = {1.0 / 3, 1.0 / 3, 1.0 / 3};
 
@@ -73,11 +86,17 @@ struct MetaAttentionConfig {
   double target_cost = 0.0;        ///< relative to all-full; 0: not held
   double multiplier_rate = 0.02;   ///< step of the dual ascent on the target
   std::vector<RoutePhase> phases = {{1.0, RouteMode::soft, false, 1.0}};
+  /// A fixed expert per layer for phases of mode `warm`: circuits that need long range form before
+  /// tokens choose, since early in training a narrow window wins everywhere.
+  std::vector<std::string> warm_kinds;
+  /// Initial evidence for the warm expert, so that routing starts near where `warm` left off.
+  double warm_evidence = 0.0;
 
   int64_t head_width() const { return width / heads; }
-  const std::string& kind(int64_t layer) const {
-    return layer_kinds.size() == 1 ? layer_kinds[0] : layer_kinds[static_cast<size_t>(layer)];
-  }
+  /// Valid after validate().
+  LayerKind kind(int64_t layer) const;
+  /// Valid after validate() and only when warm_kinds is not empty.
+  Expert warm_expert(int64_t layer) const;
 };
 
 /// Throws ArgumentError naming the field, what it must be and what it is.
@@ -89,8 +108,9 @@ const RoutePhase& phase_at(const MetaAttentionConfig& config, int64_t step, int6
 /// Price of each expert per token at sequence length T, relative to full attention.
 std::array<double, kExperts> expert_costs(const MetaAttentionConfig& config, int64_t tokens);
 
-/// The prior's pseudo-counts beta_k = eps + beta0 (1 - c_k).
-std::array<double, kExperts> prior_counts(const MetaAttentionConfig& config, int64_t tokens);
+/// The prior's pseudo-counts beta_k = eps + beta0 (1 - c_k), priced at the context length: a
+/// token's posterior must not change when the sequence grows.
+std::array<double, kExperts> prior_counts(const MetaAttentionConfig& config);
 
 nlohmann::json to_json(const MetaAttentionConfig& config);
 /// Reads and validates; absent keys keep their defaults (kv_heads: heads, feed_forward: 4 * width),

@@ -1,0 +1,297 @@
+#include "models/meta_attention.h"
+
+#include <algorithm>
+#include <map>
+
+#include <gtest/gtest.h>
+
+#include "autograd/autograd.h"
+#include "engine/context.h"
+#include "engine/errors.h"
+#include "models/routes.h"
+#include "tests/support/compare.h"
+
+namespace sluice {
+namespace {
+
+using testing::bit_equal;
+using testing::near;
+
+MetaAttentionConfig small_config() {
+  MetaAttentionConfig config;
+  config.vocabulary = 31;
+  config.layers = 2;
+  config.width = 16;
+  config.heads = 2;
+  config.kv_heads = 1;
+  config.feed_forward = 24;
+  config.context = 200;
+  config.window = 9;
+  config.controller_width = 8;
+  return config;
+}
+
+// Parameters large enough that attention is far from uniform and routes differ between tokens.
+void scale_parameters(const Module& model, float factor) {
+  for (const NamedTensor& named : model.parameters()) {
+    if (named.name.find("norm") != std::string::npos) continue;
+    float* data = named.tensor.data<float>();
+    for (int64_t i = 0; i < named.tensor.numel(); ++i) data[i] *= factor;
+  }
+}
+
+MetaAttentionLM lively_model(const MetaAttentionConfig& config, uint64_t seed = 3) {
+  MetaAttentionLM model(config, seed);
+  scale_parameters(model, 25.0f);
+  return model;
+}
+
+Tensor random_tokens(int64_t B, int64_t T, int64_t vocabulary, uint64_t stream) {
+  const Tensor draws = rand({B, T}, 11, stream);
+  const Tensor tokens = empty({B, T}, {DType::i32, {}});
+  for (int64_t i = 0; i < tokens.numel(); ++i) {
+    tokens.data<int32_t>()[i] = int32_t(double(draws.data<float>()[i]) * double(vocabulary));
+  }
+  return tokens;
+}
+
+StepOptions in_mode(RouteMode mode) {
+  StepOptions options;
+  options.mode = mode;
+  options.seed = 5;
+  return options;
+}
+
+Tensor logits_of(const MetaAttentionLM& model, const Tensor& tokens, const StepOptions& options) {
+  const autograd::NoGrad no_grad;
+  return model.forward(tokens, {}, options).logits;
+}
+
+constexpr RouteMode kCausalModes[] = {
+    RouteMode::soft,
+    RouteMode::straight_through,
+    RouteMode::hard,
+    RouteMode::prior,
+    RouteMode::uniform,
+    RouteMode::full,
+    RouteMode::linear,
+    RouteMode::window};
+
+// Changing a token must not move anything before it, in any mode. `random` is left out: shuffling
+// the routes of a whole row is a control for cost and lets the order of routes see ahead.
+TEST(MetaAttention, NoModeLooksIntoTheFuture) {
+  for (const bool separate : {false, true}) {
+    MetaAttentionConfig config = small_config();
+    config.separate_projections = separate;
+    const MetaAttentionLM model = lively_model(config);
+    const int64_t T = 150;
+    const Tensor tokens = random_tokens(2, T, config.vocabulary, 1);
+    for (const RouteMode mode : kCausalModes) {
+      const Tensor before = logits_of(model, tokens, in_mode(mode));
+      for (const int64_t changed : {int64_t{1}, int64_t{70}, T - 1}) {
+        const Tensor other = clone(tokens);
+        int32_t& token = other.data<int32_t>()[T + changed];
+        token = (token + 1) % int32_t(config.vocabulary);
+        const Tensor after = logits_of(model, other, in_mode(mode));
+        const int64_t V = config.vocabulary;
+        const Tensor past = before.alias({changed, V}, {V, 1}, T * V);
+        const Tensor past_after = after.alias({changed, V}, {V, 1}, T * V);
+        EXPECT_TRUE(bit_equal(past_after, past, std::string(name_of(mode))))
+            << "changed token " << changed << " separate " << separate;
+        const Tensor neighbour = before.alias({T, V}, {V, 1}, 0);
+        EXPECT_TRUE(bit_equal(after.alias({T, V}, {V, 1}, 0), neighbour, "batch neighbour"));
+        const auto now = before.alias({1, V}, {V, 1}, (T + changed) * V).to_vector<float>();
+        const auto then = after.alias({1, V}, {V, 1}, (T + changed) * V).to_vector<float>();
+        EXPECT_NE(now, then) << "the changed token itself must matter";
+      }
+    }
+  }
+}
+
+// Sharpened until they are one-hot, the weights of the mixture pick what hard routing runs alone.
+// A token whose two best weights tie within 1 % would stay mixed, so the first tokens without such
+// a tie are taken.
+TEST(MetaAttention, SoftEqualsHardWhenWeightsAreOneHot) {
+  for (const bool separate : {false, true}) {
+    MetaAttentionConfig config = small_config();
+    config.separate_projections = separate;
+    config.prior_scale = 0;
+    const MetaAttentionLM model = lively_model(config);
+    const autograd::NoGrad no_grad;
+    bool compared = false;
+    for (uint64_t stream = 100; stream < 140 && !compared; ++stream) {
+      const Tensor tokens = random_tokens(1, 70, config.vocabulary, stream);
+      const ModelOutput hard = model.forward(tokens, {}, in_mode(RouteMode::hard));
+      StepOptions options = in_mode(RouteMode::soft);
+      options.sharpness = 1000;
+      const ModelOutput soft = model.forward(tokens, {}, options);
+      double least_decided = 1;
+      std::map<int32_t, int> used;
+      for (size_t layer = 0; layer < soft.layers.size(); ++layer) {
+        const auto weights = soft.layers[layer].decision.weights.to_vector<float>();
+        for (size_t i = 0; i < weights.size(); i += kExperts) {
+          const float most = *std::max_element(&weights[i], &weights[i] + kExperts);
+          least_decided = std::min(least_decided, double(most));
+        }
+        for (const int32_t id : hard.layers[layer].decision.ids.to_vector<int32_t>()) ++used[id];
+      }
+      if (least_decided < 0.99999 || used.size() < 2) continue;
+      compared = true;
+      EXPECT_TRUE(near(soft.logits, hard.logits, {1e-3, 1e-3}, "soft against hard"));
+    }
+    EXPECT_TRUE(compared) << "no tokens without a tie, separate " << separate;
+  }
+}
+
+TEST(MetaAttention, FusedEqualsUnfused) {
+  const MetaAttentionLM model = lively_model(small_config());
+  const Tensor tokens = random_tokens(2, 150, 31, 3);
+  StepOptions options = in_mode(RouteMode::hard);
+  const Tensor fused = logits_of(model, tokens, options);
+  options.unfused = true;
+  EXPECT_TRUE(near(logits_of(model, tokens, options), fused, {2e-4, 2e-4}));
+}
+
+TEST(MetaAttention, ForcedModesEqualTheirControls) {
+  for (const auto& [mode, kind] :
+       {std::pair(RouteMode::full, "full"),
+        {RouteMode::linear, "linear"},
+        {RouteMode::window, "window"}}) {
+    MetaAttentionConfig config = small_config();
+    const MetaAttentionLM routed = lively_model(config);
+    config.layer_kinds = {kind};
+    const MetaAttentionLM control = lively_model(config);
+    std::map<std::string, Tensor> values;
+    for (const NamedTensor& named : routed.parameters()) values[named.name] = named.tensor;
+    for (const NamedTensor& named : control.parameters()) {
+      copy_into(named.tensor, values.at(named.name));
+    }
+    const Tensor tokens = random_tokens(1, 140, config.vocabulary, 4);
+    EXPECT_TRUE(near(
+        logits_of(routed, tokens, in_mode(mode)),
+        logits_of(control, tokens, in_mode(mode)),
+        {2e-4, 2e-4},
+        kind));
+  }
+}
+
+std::vector<Tensor> gradients_of(const MetaAttentionLM& model, RouteMode mode) {
+  for (const NamedTensor& named : model.parameters()) autograd::set_grad(named.tensor, {});
+  const Tensor tokens = random_tokens(2, 130, 31, 6);
+  const Tensor targets = random_tokens(2, 130, 31, 7);
+  StepOptions options = in_mode(mode);
+  options.training = true;
+  options.hold_cost = true;
+  autograd::backward(model.forward(tokens, targets, options).objective);
+  std::vector<Tensor> grads;
+  for (const NamedTensor& named : model.parameters()) grads.push_back(autograd::grad(named.tensor));
+  return grads;
+}
+
+TEST(MetaAttention, ThreadCountDoesNotChangeABit) {
+  for (const RouteMode mode : {RouteMode::soft, RouteMode::straight_through}) {
+    std::vector<std::vector<Tensor>> runs;
+    for (const int threads : {1, 2, 3}) {
+      ThreadPool pool(threads);
+      CpuContext context{pool};
+      const ContextScope scope(context);
+      runs.push_back(gradients_of(MetaAttentionLM(small_config(), 3), mode));
+    }
+    for (size_t i = 0; i < runs[0].size(); ++i) {
+      ASSERT_TRUE(runs[0][i].defined()) << i;
+      EXPECT_TRUE(bit_equal(runs[1][i], runs[0][i], "2 threads"));
+      EXPECT_TRUE(bit_equal(runs[2][i], runs[0][i], "3 threads"));
+    }
+  }
+}
+
+// Every parameter of a soft training step gets the gradient that differences of the objective show,
+// along one random direction per parameter.
+TEST(MetaAttention, ObjectiveGradientsMatchDifferences) {
+  MetaAttentionConfig config = small_config();
+  config.posterior = "mean";
+  config.elbo_weight = 0.1;
+  const MetaAttentionLM model = lively_model(config);
+  const auto grads = gradients_of(model, RouteMode::soft);
+  const Tensor tokens = random_tokens(2, 130, 31, 6);
+  const Tensor targets = random_tokens(2, 130, 31, 7);
+  StepOptions options = in_mode(RouteMode::soft);
+  options.training = true;
+  options.hold_cost = true;
+  auto objective = [&] {
+    const autograd::NoGrad no_grad;
+    return double(model.forward(tokens, targets, options).objective.item<float>());
+  };
+  const auto parameters = model.parameters();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const Tensor direction = randn(parameters[i].tensor.shape(), 17, i);
+    const Tensor origin = clone(parameters[i].tensor);
+    double expected = 0;
+    double length = 0;
+    for (int64_t j = 0; j < direction.numel(); ++j) {
+      // Following the gradient's sign keeps the sum far above the rounding of an f32 loss.
+      const float g = grads[i].data<float>()[j];
+      float& d = direction.data<float>()[j];
+      d = g < 0 ? -std::abs(d) : std::abs(d);
+      expected += double(g) * double(d);
+      length = std::max(length, std::abs(double(d)));
+    }
+    const double step = 2e-3 / length;
+    auto at = [&](double distance) {
+      for (int64_t j = 0; j < direction.numel(); ++j) {
+        parameters[i].tensor.data<float>()[j] =
+            float(double(origin.data<float>()[j]) + distance * double(direction.data<float>()[j]));
+      }
+      const double value = objective();
+      copy_into(parameters[i].tensor, origin);
+      return value;
+    };
+    const double numeric = (at(step) - at(-step)) / (2 * step);
+    // An f32 objective of about 10 carries 1e-6 of rounding, divided by the step.
+    EXPECT_NEAR(numeric, expected, 0.03 * std::abs(expected) + 4e-6 / step) << parameters[i].name;
+  }
+}
+
+TEST(MetaAttention, MultiplierRisesAboveTheTargetAndStopsAtZero) {
+  MetaAttentionConfig config = small_config();
+  config.target_cost = 0.4;
+  config.multiplier_rate = 0.5;
+  MetaAttentionLM model(config, 1);
+  ModelOutput output;
+  output.expected_cost = 0.8;
+  model.update_multiplier(output);
+  EXPECT_NEAR(model.multiplier(), 0.2, 1e-6);
+  output.expected_cost = 0.0;
+  model.update_multiplier(output);
+  model.update_multiplier(output);
+  EXPECT_EQ(model.multiplier(), 0.0);
+}
+
+TEST(MetaAttention, ShuffledRoutesKeepTheCounts) {
+  const MetaAttentionLM model = lively_model(small_config());
+  const Tensor tokens = random_tokens(2, 150, 31, 8);
+  const autograd::NoGrad no_grad;
+  const ModelOutput hard = model.forward(tokens, {}, in_mode(RouteMode::hard));
+  const ModelOutput random = model.forward(tokens, {}, in_mode(RouteMode::random));
+  // The first layer sees the same input in both modes, so its counts must agree row by row.
+  EXPECT_EQ(route_shares(hard.layers[0].decision.ids), route_shares(random.layers[0].decision.ids));
+}
+
+TEST(MetaAttention, RefusesBadInput) {
+  MetaAttentionConfig config = small_config();
+  const MetaAttentionLM model(config, 1);
+  SLUICE_EXPECT_THROW(
+      model.forward(zeros({1, 201}, {DType::i32, {}}), {}, {}), ShapeError, "T <= 200");
+  config.kv_heads = 3;
+  SLUICE_EXPECT_THROW(MetaAttentionLM(config, 1), ArgumentError, "kv_heads");
+  config = small_config();
+  config.layer_kinds = {"routed", "windw"};
+  SLUICE_EXPECT_THROW(MetaAttentionLM(config, 1), ArgumentError, "did you mean 'window'");
+  config.layer_kinds = {"given"};
+  const MetaAttentionLM given(config, 1);
+  SLUICE_EXPECT_THROW(
+      given.forward(zeros({1, 5}, {DType::i32, {}}), {}, {}), ShapeError, "full_mask");
+}
+
+}  // namespace
+}  // namespace sluice
