@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <set>
 #include <system_error>
 
 #include <fcntl.h>
@@ -162,29 +163,26 @@ nlohmann::json read_state(const std::string& checkpoint) {
   return state;
 }
 
-void load_tensors(const std::string& path, std::span<const NamedTensor> targets) {
+void load_tensors(
+    const std::string& path, std::span<const NamedTensor> targets, const MayDiffer& may_differ) {
   const SafetensorsFile file = load_safetensors(path);
+  const auto excused = [&](const std::string& name) { return may_differ && may_differ(name); };
   std::vector<std::string> faults;
-  size_t matched = 0;
+  std::set<std::string> expected;
   for (const NamedTensor& target : targets) {
+    expected.insert(target.name);
     const auto found = file.tensors.find(target.name);
     if (found == file.tensors.end()) {
-      faults.push_back(target.name + " is missing in the file");
+      if (!excused(target.name)) faults.push_back(target.name + " is missing in the file");
       continue;
     }
-    ++matched;
     const Tensor& tensor = found->second;
     if (!(tensor.shape() == target.tensor.shape()) || tensor.dtype() != target.tensor.dtype()) {
       faults.push_back(describe_difference(target, tensor));
     }
   }
-  if (matched < file.tensors.size()) {
-    for (const auto& [name, tensor] : file.tensors) {
-      const auto same = [&name = name](const NamedTensor& target) { return target.name == name; };
-      if (std::none_of(targets.begin(), targets.end(), same)) {
-        faults.push_back(name + " is in the file only");
-      }
-    }
+  for (const auto& [name, tensor] : file.tensors) {
+    if (!expected.contains(name) && !excused(name)) faults.push_back(name + " is in the file only");
   }
   SLUICE_CHECK(
       faults.empty(),
@@ -193,7 +191,8 @@ void load_tensors(const std::string& path, std::span<const NamedTensor> targets)
       path,
       fmt::join(faults, "; "));
   for (const NamedTensor& target : targets) {
-    copy_into(target.tensor, file.tensors.at(target.name));
+    const auto found = file.tensors.find(target.name);
+    if (found != file.tensors.end()) copy_into(target.tensor, found->second);
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -48,9 +49,16 @@ std::string resolve_checkpoint(const std::string& path);
 /// future).
 nlohmann::json read_state(const std::string& checkpoint);
 
-/// Copies the tensors of a safetensors file into `targets` by name.
-/// Throws ArgumentError listing every name that is missing, unexpected, or of another shape or
-/// dtype: then nothing was copied.
-void load_tensors(const std::string& file, std::span<const NamedTensor> targets);
+/// Whether a file may lack a tensor, or hold one more.
+using MayDiffer = std::function<bool(const std::string& name)>;
+
+/// Copies the tensors of a safetensors file into `targets` by name. Those for which `may_differ`
+/// holds are left as they are when the file lacks them, and passed over when only the file has
+/// them. Throws ArgumentError listing every name that is missing, unexpected, or of another shape
+/// or dtype: then nothing was copied.
+void load_tensors(
+    const std::string& file,
+    std::span<const NamedTensor> targets,
+    const MayDiffer& may_differ = {});
 
 }  // namespace sluice

@@ -98,6 +98,14 @@ TEST_F(CheckpointTest, LoadListsEveryDifferenceAndCopiesNothing) {
   const std::vector<NamedTensor> none;
   SLUICE_EXPECT_THROW(load_tensors(file, none), ArgumentError, "w is in the file only");
   EXPECT_EQ(targets[0].tensor.to_vector<float>(), std::vector<float>(6, 0.0f));
+
+  const auto all = [](const std::string&) { return true; };
+  const std::vector<NamedTensor> others = {{"w", zeros({2, 3})}, {"bias", full({2}, 5)}};
+  EXPECT_NO_THROW(load_tensors(file, none, all));
+  EXPECT_NO_THROW(load_tensors(file, others, all));
+  EXPECT_EQ(others[1].tensor.to_vector<float>(), (std::vector<float>{5, 5}));
+  EXPECT_NE(others[0].tensor.to_vector<float>()[0], 0.0f);
+  SLUICE_EXPECT_THROW(load_tensors(file, targets, all), ArgumentError, "the file has f32 (2, 3)");
 }
 
 TEST_F(CheckpointTest, MessagesNameThePath) {
