@@ -1,0 +1,239 @@
+// Training steps: they learn, they repeat, they resume, and they refuse what does not fit.
+#include "models/trainer.h"
+
+#include <cmath>
+#include <filesystem>
+
+#include "engine/context.h"
+#include "engine/errors.h"
+#include "models/evaluate.h"
+#include "models/generate.h"
+#include "tests/support/compare.h"
+
+namespace sluice {
+namespace {
+
+TextData sample_text() {
+  TextData text;
+  text.path = "sample";
+  for (int i = 0; i < 300; ++i) {
+    const std::string number = std::to_string(i * 7919 % 1000);
+    const std::string record = "Package: p" + number + "\nFilename: pool/p" + number + "\n\n";
+    text.bytes.insert(text.bytes.end(), record.begin(), record.end());
+  }
+  text.held_out_begin = int64_t(text.bytes.size()) * 9 / 10;
+  return text;
+}
+
+RunConfig small_config() {
+  RunConfig config;
+  config.model.layers = 2;
+  config.model.width = 32;
+  config.model.heads = 2;
+  config.model.kv_heads = 1;
+  config.model.feed_forward = 64;
+  config.model.context = 48;
+  config.model.window = 8;
+  config.model.controller_width = 8;
+  config.model.target_cost = 0.5;
+  config.model.phases = {
+      {0.5, RouteMode::soft, false, 1.0}, {1.0, RouteMode::straight_through, true, 1.0}};
+  config.train.steps = 8;
+  config.train.batch = 2;
+  config.train.tokens = 48;
+  config.train.warmup = 2;
+  config.train.statistics_every = 2;
+  return config;
+}
+
+/// Losses of all steps and the final parameters.
+struct Trace {
+  std::vector<double> losses;
+  std::vector<NamedTensor> state;
+};
+
+Trace train_on(Trainer& trainer) {
+  Trace trace;
+  while (!trainer.finished()) trace.losses.push_back(trainer.step().loss);
+  for (const NamedTensor& tensor : state_tensors(trainer.model())) {
+    trace.state.push_back({tensor.name, clone(tensor.tensor)});
+  }
+  return trace;
+}
+
+void expect_same(const Trace& a, const Trace& b) {
+  EXPECT_EQ(a.losses, b.losses);
+  ASSERT_EQ(a.state.size(), b.state.size());
+  for (size_t i = 0; i < a.state.size(); ++i) {
+    EXPECT_TRUE(testing::bit_equal(a.state[i].tensor, b.state[i].tensor, a.state[i].name));
+  }
+}
+
+TEST(Trainer, LearnsARepeatedText) {
+  RunConfig config = small_config();
+  config.train.steps = 60;
+  config.train.learning_rate = 1e-2;
+  Trainer trainer(config, sample_text());
+  const double before = trainer.step().loss;
+  EXPECT_NEAR(before, std::log(256.0), 0.3);
+  double after = 0;
+  while (!trainer.finished()) after = trainer.step().loss;
+  EXPECT_LT(after, 0.6 * before);
+}
+
+TEST(Trainer, SameBitsForAnyThreadCount) {
+  Trace traces[2];
+  for (const int threads : {1, 2}) {
+    ThreadPool pool(threads);
+    CpuContext context{pool};
+    const ContextScope scope(context);
+    Trainer trainer(small_config(), sample_text());
+    traces[threads - 1] = train_on(trainer);
+  }
+  expect_same(traces[0], traces[1]);
+}
+
+TEST(Trainer, RestoredInAnyStepContinuesWithTheSameBits) {
+  const std::string folder = ::testing::TempDir() + "sluice_trainer_restore";
+  Trainer whole(small_config(), sample_text());
+  const Trace expected = train_on(whole);
+  for (const int64_t stop : {int64_t{1}, int64_t{4}, int64_t{7}}) {
+    std::filesystem::remove_all(folder);
+    Trainer first(small_config(), sample_text());
+    Trace trace;
+    while (first.steps_done() < stop) trace.losses.push_back(first.step().loss);
+    const std::string saved = save_checkpoint(folder, first.checkpoint());
+    Trainer second(small_config(), sample_text());
+    second.restore(saved);
+    const Trace rest = train_on(second);
+    trace.losses.insert(trace.losses.end(), rest.losses.begin(), rest.losses.end());
+    trace.state = rest.state;
+    expect_same(expected, trace);
+  }
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Trainer, AccumulationEqualsALargerBatch) {
+  // Dense layers: routing noise is drawn per forward pass, so it would differ.
+  RunConfig config = small_config();
+  config.model.layer_kinds = {"window", "full"};
+  config.train.batch = 4;
+  Trainer together(config, sample_text());
+  config.train.batch = 2;
+  config.train.accumulation = 2;
+  Trainer parts(config, sample_text());
+  for (int step = 0; step < 3; ++step) {
+    EXPECT_NEAR(together.step().loss, parts.step().loss, 2e-5) << step;
+  }
+}
+
+TEST(Trainer, GivenLayersFollowTheFields) {
+  RunConfig config = small_config();
+  config.model.layer_kinds = {"given"};
+  config.train.steps = 2;
+  config.train.warmup = 0;
+  Trainer trainer(config, sample_text());
+  trainer.step();
+  const Evaluation evaluation = evaluate(
+      trainer.model(),
+      trainer.text().held_out(),
+      {.tokens = 48,
+       .windows = 4,
+       .value_fields = config.data.value_fields,
+       .given_fields = config.data.given_fields});
+  for (const LayerShares& layer : evaluation.layers) {
+    EXPECT_EQ(layer.value[0], 1.0);
+    EXPECT_EQ(layer.other[0], 0.0);
+    EXPECT_EQ(layer.other[size_t(Expert::window)], 1.0);
+  }
+  EXPECT_GT(evaluation.value_bytes, 0);
+}
+
+TEST(Trainer, StatisticsComeInTheirSteps) {
+  Trainer trainer(small_config(), sample_text());
+  EXPECT_TRUE(trainer.step().layers.empty());
+  EXPECT_EQ(trainer.step().layers.size(), 2u);
+}
+
+TEST(Trainer, RefusesAnotherConfigurationOrText) {
+  const std::string folder = ::testing::TempDir() + "sluice_trainer_refuse";
+  std::filesystem::remove_all(folder);
+  Trainer trainer(small_config(), sample_text());
+  trainer.step();
+  const std::string saved = save_checkpoint(folder, trainer.checkpoint());
+  RunConfig other = small_config();
+  other.model.window = 9;
+  other.train.clip = 2;
+  Trainer differs(other, sample_text());
+  SLUICE_EXPECT_THROW(
+      differs.restore(saved),
+      ArgumentError,
+      "config.model.window: 9 here, 8 there; config.train.clip: 2.0 here, 1.0 there");
+  TextData text = sample_text();
+  text.bytes[0] ^= 1;
+  Trainer rewritten(small_config(), text);
+  SLUICE_EXPECT_THROW(rewritten.restore(saved), ArgumentError, "text.fingerprint");
+  text.bytes.resize(100);
+  text.held_out_begin = 90;
+  SLUICE_EXPECT_THROW(Trainer(small_config(), text), ArgumentError, "is too short");
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Trainer, ALossThatIsNotFiniteChangesNothing) {
+  RunConfig config = small_config();
+  Trainer trainer(config, sample_text());
+  trainer.step();
+  const NamedTensor embedding = trainer.model().parameters().front();
+  copy_into(embedding.tensor, full(embedding.tensor.shape(), NAN));
+  const auto weights = [&trainer] { return clone(trainer.model().parameters()[3].tensor); };
+  const Tensor before = weights();
+  SLUICE_EXPECT_THROW(trainer.step(), Error, "training: the loss is nan at step 2");
+  EXPECT_TRUE(testing::bit_equal(weights(), before));
+  EXPECT_EQ(trainer.steps_done(), 1);
+}
+
+TEST(Evaluate, WindowsAddUpAndTextMustHoldOne) {
+  Trainer trainer(small_config(), sample_text());
+  const auto text = trainer.text().held_out();
+  const EvaluateOptions options{.tokens = 48, .value_fields = {"Filename: "}};
+  const Evaluation whole = evaluate(trainer.model(), text, options);
+  EvaluateOptions part = options;
+  double loss = 0;
+  for (part.first_window = 0; part.first_window < whole.windows; ++part.first_window) {
+    part.windows = 1;
+    loss += evaluate(trainer.model(), text, part).loss / double(whole.windows);
+  }
+  EXPECT_NEAR(loss, whole.loss, 1e-5);
+  EXPECT_EQ(whole.bytes, whole.windows * 48);
+  EXPECT_NEAR(whole.bits_per_byte, whole.loss / std::log(2.0), 1e-12);
+  SLUICE_EXPECT_THROW(
+      evaluate(trainer.model(), text.first(48), options), ArgumentError, "got 48 bytes");
+}
+
+TEST(Generate, SamplesFollowTheirWeights) {
+  const std::vector<float> logits = {0, 2, 1, 2};
+  EXPECT_EQ(sample_logits(logits, 0, 0, 0.99), 1);
+  EXPECT_EQ(sample_logits(logits, 1, 1, 0.99), 1);
+  EXPECT_EQ(sample_logits(logits, 1, 2, 0.49), 1);
+  EXPECT_EQ(sample_logits(logits, 1, 2, 0.51), 3);
+  // Weights e^2, e^2, e, 1 in falling order: the last begins at 1 - 1 / (2 e^2 + e + 1).
+  const double last = 1 - 1 / (2 * std::exp(2.0) + std::exp(1.0) + 1);
+  EXPECT_EQ(sample_logits(logits, 1, 0, last - 1e-6), 2);
+  EXPECT_EQ(sample_logits(logits, 1, 0, last + 1e-6), 0);
+}
+
+TEST(Generate, IsAFunctionOfTheSeedAndStopsAtTheContext) {
+  const Trainer trainer(small_config(), sample_text());
+  const std::string text = generate(trainer.model(), "Package", {.bytes = 1000, .seed = 5});
+  EXPECT_EQ(text.size(), 48u - 7u + 1u);  // the last byte is predicted but never read
+  EXPECT_EQ(generate(trainer.model(), "Package", {.bytes = 1000, .seed = 5}), text);
+  EXPECT_NE(generate(trainer.model(), "Package", {.bytes = 1000, .seed = 6}), text);
+  EXPECT_EQ(generate(trainer.model(), "", {.bytes = 3}).size(), 3u);
+  SLUICE_EXPECT_THROW(
+      generate(trainer.model(), std::string(48, 'x'), {}),
+      ArgumentError,
+      "must be shorter than the context of 48 bytes, got 48");
+}
+
+}  // namespace
+}  // namespace sluice
