@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <utility>
 
 #include "engine/shape.h"
 #include "engine/threads.h"
@@ -67,6 +68,23 @@ struct StridedLoop {
     return offset;
   }
 };
+
+/// The loop for callers to whom the order of the elements means nothing: where the last axis is too
+/// short to be worth an inner loop, as in (100000, 3) + (3), the longest one takes its place.
+template <int N>
+StridedLoop<N> unordered_loop(const Shape& shape, const std::array<Strides, N>& strides) {
+  constexpr int64_t kShort = 16;
+  StridedLoop<N> loop(shape, strides);
+  int longest = -1;
+  for (int axis = 0; axis < loop.outer_rank; ++axis) {
+    if (longest < 0 || loop.outer[axis] > loop.outer[longest]) longest = axis;
+  }
+  if (longest < 0 || loop.inner >= kShort || loop.outer[longest] <= loop.inner) return loop;
+  loop.rows = loop.rows / loop.outer[longest] * loop.inner;
+  std::swap(loop.inner, loop.outer[longest]);
+  for (int n = 0; n < N; ++n) std::swap(loop.inner_stride[n], loop.outer_stride[n][longest]);
+  return loop;
+}
 
 /// Below this many elements a parallel region costs more than it saves.
 inline constexpr int64_t kParallelElements = 32768;

@@ -116,7 +116,7 @@ Tensor binary_function(const char* op, BinaryFunction function, const Tensor& a,
       out.raw(),
       a.raw(),
       b.raw(),
-      StridedLoop<3>(
+      unordered_loop<3>(
           shape, {out.strides(), broadcast_strides(a, shape), broadcast_strides(b, shape)})};
   SLUICE_LAUNCH(a.device(), op, kernels::binary, args);
   return out;

@@ -28,7 +28,7 @@ Tensor cast(const Tensor& x, DType dtype) {
       x.raw(),
       dtype,
       x.dtype(),
-      StridedLoop<2>(x.shape(), {out.strides(), x.strides()})};
+      unordered_loop<2>(x.shape(), {out.strides(), x.strides()})};
   SLUICE_LAUNCH(x.device(), "cast", kernels::cast, args);
   if (is_floating(dtype) && autograd::should_record({x})) autograd::record<Cast>(out, x);
   return out;

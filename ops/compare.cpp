@@ -21,7 +21,7 @@ Tensor compare(const char* op, Comparison comparison, const Tensor& a, const Ten
       out.data<uint8_t>(),
       a.raw(),
       b.raw(),
-      StridedLoop<3>(
+      unordered_loop<3>(
           shape, {out.strides(), broadcast_strides(a, shape), broadcast_strides(b, shape)})};
   SLUICE_LAUNCH(a.device(), op, kernels::compare, args);
   return out;

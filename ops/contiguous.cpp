@@ -20,7 +20,7 @@ void copy_elements(const Tensor& into, const Tensor& value) {
       into.raw(),
       value.raw(),
       int64_t(size_of(into.dtype())),
-      StridedLoop<2>(into.shape(), {into.strides(), value.strides()})};
+      unordered_loop<2>(into.shape(), {into.strides(), value.strides()})};
   SLUICE_LAUNCH(into.device(), "copy", kernels::copy, args);
 }
 

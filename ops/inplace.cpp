@@ -55,7 +55,7 @@ void combine(
       target.raw(),
       target.raw(),
       value.raw(),
-      StridedLoop<3>(target.shape(), {target.strides(), target.strides(), strides})};
+      unordered_loop<3>(target.shape(), {target.strides(), target.strides(), strides})};
   SLUICE_LAUNCH(target.device(), op, kernels::binary, args);
   target.storage()->bump_version();
 }
@@ -71,7 +71,7 @@ void transform(const char* op, const Tensor& target, double alpha, double beta) 
       target.raw(),
       alpha,
       beta,
-      StridedLoop<2>(target.shape(), {target.strides(), target.strides()})};
+      unordered_loop<2>(target.shape(), {target.strides(), target.strides()})};
   SLUICE_LAUNCH(target.device(), op, kernels::unary, args);
   target.storage()->bump_version();
 }
@@ -90,7 +90,7 @@ void copy_(const Tensor& target, const Tensor& value) {
         value.raw(),
         target.dtype(),
         value.dtype(),
-        StridedLoop<2>(target.shape(), {target.strides(), strides})};
+        unordered_loop<2>(target.shape(), {target.strides(), strides})};
     SLUICE_LAUNCH(target.device(), "copy_", kernels::cast, args);
   }
   target.storage()->bump_version();

@@ -25,7 +25,7 @@ Tensor gradient(
       grad.raw(),
       x.raw(),
       alpha,
-      StridedLoop<3>(grad.shape(), {out.strides(), grad.strides(), x.strides()})};
+      unordered_loop<3>(grad.shape(), {out.strides(), grad.strides(), x.strides()})};
   SLUICE_LAUNCH(grad.device(), op, kernels::unary_gradient, args);
   return out;
 }
@@ -58,7 +58,7 @@ Tensor unary_function(
       x.raw(),
       alpha,
       beta,
-      StridedLoop<2>(x.shape(), {out.strides(), x.strides()})};
+      unordered_loop<2>(x.shape(), {out.strides(), x.strides()})};
   SLUICE_LAUNCH(x.device(), op, kernels::unary, args);
   if (autograd::should_record({x})) autograd::record<Unary>(out, op, function, x, alpha);
   return out;

@@ -44,7 +44,7 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
       a.raw(),
       b.raw(),
       int64_t(size_of(a.dtype())),
-      StridedLoop<4>(
+      unordered_loop<4>(
           shape,
           {out.strides(),
            broadcast_strides(condition, shape),

@@ -1,5 +1,7 @@
 #include "ops/contiguous.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "engine/errors.h"
@@ -24,6 +26,30 @@ TEST(Contiguous, CopiesAnyLayoutInEveryDType) {
       EXPECT_TRUE(bit_equal(y, x, to_string(shape)));
     }
   }
+}
+
+// Every order of the axes: whole and ragged tiles of the transposing copy, with axes around them.
+TEST(Contiguous, PermutationsInEveryElementSize) {
+  const Shape shape = {3, 70, 2, 33};
+  std::vector<int> axes = {0, 1, 2, 3};
+  do {
+    for (const DType dtype : {DType::u8, DType::bf16, DType::i32, DType::i64}) {
+      const Tensor x = counting(shape, dtype);
+      const Tensor y = ops::permute(x, axes);
+      const auto flat = values_of(x);
+      std::vector<double> expected;
+      for (int64_t i = 0; i < y.numel(); ++i) {
+        int64_t rest = i, from = 0;
+        for (int axis = 3; axis >= 0; --axis) {
+          from += rest % y.size(axis) * y.stride(axis);
+          rest /= y.size(axis);
+        }
+        expected.push_back(flat[size_t(from)]);
+      }
+      ASSERT_EQ(values_of(ops::contiguous(y)), expected)
+          << axes[0] << axes[1] << axes[2] << axes[3];
+    }
+  } while (std::next_permutation(axes.begin(), axes.end()));
 }
 
 TEST(Contiguous, DenseTensorsAreReturnedAsTheyAre) {
