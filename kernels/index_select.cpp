@@ -3,6 +3,7 @@
 #include "kernels/simd/dispatch.h"
 #include "kernels/simd/group_ids.h"
 #include "kernels/simd/ids.h"
+#include "kernels/simd/row_bundles.h"
 #include "kernels/simd/rows.h"
 
 namespace sluice::kernels::SLUICE_ISA {
@@ -12,11 +13,8 @@ template <class Id>
 void copy_rows(CpuContext& context, const IndexSelect& args) {
   const Id* ids = static_cast<const Id*>(args.ids);
   const int64_t row_bytes = args.inner * args.element_bytes;
-  for_each_row_chunk(
-      context.threads,
-      args.outer * args.count,
-      args.inner,
-      [&](int64_t first, int64_t last, int64_t) {
+  for_each_row_bundle(
+      context.threads, args.outer * args.count, args.inner, [&](int64_t first, int64_t last) {
         for (int64_t row = first; row < last; ++row) {
           const int64_t id = ids[row % args.count];
           char* to = static_cast<char*>(args.out) + row * row_bytes;
@@ -60,11 +58,8 @@ void index_select_gradient(CpuContext& context, const IndexSelectGradient& args)
     group_ids(static_cast<const Id*>(args.ids), args.count, args.extent, offsets, positions);
   });
   dispatch_floating(args.dtype, [&]<class T>() {
-    for_each_row_chunk(
-        context.threads,
-        args.outer * args.extent,
-        args.inner,
-        [&](int64_t first, int64_t last, int64_t) {
+    for_each_row_bundle(
+        context.threads, args.outer * args.extent, args.inner, [&](int64_t first, int64_t last) {
           for (int64_t row = first; row < last; ++row) {
             const int64_t r = row % args.extent;
             const int64_t o = row / args.extent;

@@ -3,6 +3,7 @@
 #include "kernels/mix_experts.h"
 
 #include "kernels/simd/dispatch.h"
+#include "kernels/simd/row_bundles.h"
 #include "kernels/simd/rows.h"
 
 namespace sluice::kernels::SLUICE_ISA {
@@ -76,11 +77,11 @@ void gradient_row(const MixExpertsGradient& args, int64_t row) {
 
 void mix_experts(CpuContext& context, const MixExperts& args) {
   dispatch_mix(args.dtype, args.weights_dtype, [&]<class T, class W>() {
-    for_each_row_chunk(
+    for_each_row_bundle(
         context.threads,
         args.rows,
         args.width * (args.experts + 1),
-        [&](int64_t first, int64_t last, int64_t) {
+        [&](int64_t first, int64_t last) {
           for (int64_t row = first; row < last; ++row) mix_row<T, W>(args, row);
         });
   });
@@ -88,11 +89,11 @@ void mix_experts(CpuContext& context, const MixExperts& args) {
 
 void mix_experts_gradient(CpuContext& context, const MixExpertsGradient& args) {
   dispatch_mix(args.dtype, args.weights_dtype, [&]<class T, class W>() {
-    for_each_row_chunk(
+    for_each_row_bundle(
         context.threads,
         args.rows,
         args.width * (args.experts + 1),
-        [&](int64_t first, int64_t last, int64_t) {
+        [&](int64_t first, int64_t last) {
           for (int64_t row = first; row < last; ++row) gradient_row<T, W>(args, row);
         });
   });

@@ -5,6 +5,7 @@
 
 #include "kernels/simd/dispatch.h"
 #include "kernels/simd/math.h"
+#include "kernels/simd/row_bundles.h"
 #include "kernels/simd/rows.h"
 
 namespace sluice::kernels::SLUICE_ISA {
@@ -218,7 +219,7 @@ template <class T, class Wide, class Narrow>
 SLUICE_INLINE void for_rows(
     CpuContext& context, int64_t rows, int64_t width, Wide wide, Narrow narrow) {
   // An exponential costs as much as four or so plain elements.
-  for_each_row_chunk(context.threads, rows, 4 * width, [&](int64_t first, int64_t last, int64_t) {
+  for_each_row_bundle(context.threads, rows, 4 * width, [&](int64_t first, int64_t last) {
     if (width > kNarrow) {
       for (int64_t row = first; row < last; ++row) wide(row);
     } else {
