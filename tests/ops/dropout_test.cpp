@@ -80,6 +80,14 @@ TEST(Dropout, PrefixesAgreeAndStreamsDiffer) {
   EXPECT_FALSE(bit_equal(ops::dropout(x, {0.5, {kKey.seed + 1, kKey.stream}}), y));
 }
 
+// u >= p keeps: at p = u the element stays, one step above it goes.
+TEST(Dropout, TheThresholdIsExact) {
+  const double u = double(unit_float(philox4x32(kKey, 0)[1]));
+  const Tensor x = full({2}, 1.0, {DType::f64, {}});
+  EXPECT_NE(values_of(ops::dropout(x, {u, kKey}))[1], 0);
+  EXPECT_EQ(values_of(ops::dropout(x, {std::nextafter(u, 1.0), kKey}))[1], 0);
+}
+
 TEST(Dropout, ZeroProbabilityIsTheIdentity) {
   const Tensor x = autograd::set_requires_grad(normal({3}));
   EXPECT_TRUE(ops::dropout(x, {}).same_as(x));

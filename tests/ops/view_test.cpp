@@ -44,6 +44,15 @@ TEST(View, ReshapeOfAStridedTensorIsAViewWhenAxesMerge) {
   EXPECT_EQ(cut.to_vector<double>(), part.to_vector<double>());
 }
 
+// The stride of an axis of extent 1 says nothing about where elements lie.
+TEST(View, ReshapeMergesAcrossExtentsOfOne) {
+  const Tensor rows = ops::slice(counting({2, 8, 5}), 1, 0, 4);
+  const Tensor x = ops::unsqueeze(rows, 2);  // (2, 4, 1, 5) with strides (40, 5, 1, 1)
+  const Tensor y = ops::reshape(x, {2, 20});
+  EXPECT_EQ(y.storage(), rows.storage());
+  EXPECT_EQ(y.to_vector<double>(), rows.to_vector<double>());
+}
+
 TEST(View, ReshapeCopiesWhenNoStridesFit) {
   const Tensor heads = ops::permute(counting({2, 5, 3, 4}), {0, 2, 1, 3});
   const Tensor flat = ops::reshape(heads, {2, 60});
