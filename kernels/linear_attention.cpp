@@ -36,9 +36,10 @@ struct ForwardTask : Task<LinearAttentionForward, T, Padded, StateRows::phi_k> {
         const A phi_sum = state[int64_t{padded} * padded + d];
         sum += V::broadcast(phi_sum) * load(at.q_lanes + d * kChunk + n);
       }
-      store(at.normalizer + n, sum);
+      const auto nothing = sum.raw < V::broadcast(kLeastNormalizer<A>).raw;
       const V inverse = V::broadcast(A(1)) / sum;
-      store(at.inverse + n, V{sum.raw == V::zero().raw ? V::zero().raw : inverse.raw});
+      store(at.normalizer + n, V{nothing ? V::zero().raw : sum.raw});
+      store(at.inverse + n, V{nothing ? V::zero().raw : inverse.raw});
     }
     chunk.products.rows_of_lanes(
         chunk.count,

@@ -8,7 +8,7 @@ namespace sluice::kernels {
 
 /// out[i] = sum_j w_ij v_j / sum_j w_ij, w_ij = phi(q_i) . phi(k_j), j over the keys that
 /// AttentionProblem lets query i see; `scale` and `window` play no part. Writes the rows of the
-/// queries to compute in live pairs and no others. A denominator of 0 gives 0.
+/// queries to compute in live pairs and no others. A denominator of 0 (f32: below 1e-30) gives 0.
 struct LinearAttentionForward : AttentionProblem {
   HeadRows q{}, k{}, v{}, out{};
   /// (B, H, T) in Accumulator<dtype>: the denominators, for the backward pass; data may be null.

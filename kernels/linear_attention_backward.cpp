@@ -1,184 +1,16 @@
-// Backward pass, in one sweep over the chunks from the last to the first. With den the denominator
-// of a query, n = grad_out / den and b = -(grad_out . out) / den:
-//
-//   grad phi(q_i) = sum_{j <= i} (n_i . v_j + b_i) phi(k_j)
-//   grad phi(k_j) = sum_{i >= j} (n_i . v_j + b_i) phi(q_i)
-//   grad v_j      = sum_{i >= j} (phi(q_i) . phi(k_j)) n_i
-//
-// Keys before the chunk enter through the state of the forward pass, here transposed (rows v by
-// columns phi(k)) and kept for every chunk of a span; queries behind it through the suffix state
-// sum_i phi(q_i) [n_i, b_i]^T.
-#include "kernels/linear_attention_task.h"
+// Backward pass: forward over the chunks of a span to keep the state before each, then back from
+// the last to the first with the suffix state of the queries behind. Everything is visited once.
+#include "kernels/linear_attention_gradients.h"
 #include "kernels/simd/dispatch.h"
 
 namespace sluice::kernels::SLUICE_ISA::linear {
 
 template <class T, int Padded>
-struct BackwardTask : Task<LinearAttentionBackward, T, Padded, StateRows::v> {
-  using Base = Task<LinearAttentionBackward, T, Padded, StateRows::v>;
+struct BackwardTask : ChunkGradients<T, Padded> {
+  using Base = ChunkGradients<T, Padded>;
   using Base::args, Base::chunk, Base::kv_head, Base::s, Base::sequence, Base::shift;
-  using Base::Base;
+  using Base::Base, Base::wants_q, Base::wants_kv;
   using typename Base::A;
-  using typename Base::V;
-
-  bool wants_q() const { return args.grad_q.data != nullptr; }
-  bool wants_kv() const { return args.grad_k.data != nullptr || args.grad_v.data != nullptr; }
-
-  /// phi_q, q_lanes and with them grad, grad_lanes and pull of the queries of `run`.
-  void pack_query_grads(int head, QueryRun run, int64_t begin) {
-    const Buffers<A>& at = chunk.at;
-    const int padded = chunk.padded();
-    chunk.pack_queries(args.q, sequence, head, run, begin);
-    const int lanes = lanes_for<A>(chunk.count);
-    for (int n = 0; n < chunk.count; ++n) {
-      A* grad = at.grad + n * padded;
-      const int64_t index = run.first + n;
-      chunk.prefetch_query(args.grad_out, sequence, head, index);
-      chunk.prefetch_query(args.out, sequence, head, index);
-      const A normalizer = static_cast<const A*>(
-          args.normalizer.data)[args.query_offset(args.normalizer, sequence, head, index)];
-      if (normalizer == A(0)) {
-        zero_rows(grad, padded);
-        at.pull[n] = A(0);
-        continue;
-      }
-      const V factor = V::broadcast(A(1) / normalizer);
-      const T* from = static_cast<const T*>(args.grad_out.data) +
-                      args.query_offset(args.grad_out, sequence, head, index);
-      const T* out =
-          static_cast<const T*>(args.out.data) + args.query_offset(args.out, sequence, head, index);
-      V product = V::zero();
-      chunk.pack_row(
-          from, A(0), grad, [&](V x) __attribute__((always_inline)) { return x * factor; });
-      for_each_vector<T>(
-          args.head_size, [&](int64_t d, int count) __attribute__((always_inline)) {
-            product += load(grad + d) * load_count(out + d, count);
-          });
-      at.pull[n] = -reduce_add(product);
-    }
-    zero_rows(at.grad + chunk.count * padded, (lanes - chunk.count) * padded);
-    for (int n = chunk.count; n < lanes; ++n) at.pull[n] = A(0);
-    chunk.to_lanes(at.grad, at.grad_lanes);
-  }
-
-  /// One head's queries at the packed keys (when `near`), with the transposed state of the keys
-  /// before them (unless null); adds them to grad_phi_k and grad_v, and to the suffix if `extend`.
-  void differentiate(
-      int head, QueryRun run, int64_t begin, bool near, const A* columns, bool extend) {
-    const Buffers<A>& at = chunk.at;
-    const Products<A, Padded>& products = chunk.products;
-    const int padded = chunk.padded();
-    const int64_t square = int64_t{padded} * padded;
-    pack_query_grads(head, run, begin);
-    if (near) {
-      products.scores(
-          at.v,
-          chunk.keys,
-          at.grad_lanes,
-          at.position,
-          chunk.count,
-          at.pull,
-          at.grad_scores,
-          nullptr);
-    }
-    if (wants_q()) {
-      products.rows_of_lanes(
-          chunk.count,
-          at.position,
-          near ? at.grad_scores : nullptr,
-          at.phi_k,
-          at.grad_lanes,
-          columns,
-          [&](auto& tile, int n, int c) __attribute__((always_inline)) {
-            tile.for_each([&](int r, int v, V value) __attribute__((always_inline)) {
-              const int column = c + v * V::kLanes;
-              if (columns != nullptr) {
-                value += V::broadcast(at.pull[n + r]) * load(columns + square + column);
-              }
-              const V phi = load(at.phi_q + (n + r) * padded + column);
-              store(
-                  at.rows + (n + r) * padded + column,
-                  value * slope(phi, V::broadcast(at.shrink[n + r])));
-            });
-          });
-      chunk.write_queries(args.grad_q, sequence, head, run);
-    }
-    if (!wants_kv()) return;
-    if (near) {
-      products.scores(
-          at.phi_k, chunk.keys, at.q_lanes, at.position, chunk.count, nullptr, at.scores, nullptr);
-      products.add_rows_of_keys(
-          at.grad_scores, at.phi_q, at.position, chunk.count, chunk.keys, at.grad_phi_k);
-      products.add_rows_of_keys(
-          at.scores, at.grad, at.position, chunk.count, chunk.keys, at.grad_v);
-    }
-    if (!extend) return;
-    products.add_outer(at.phi_q, at.grad, chunk.count, at.suffix, at.suffix);
-    products.add_weighted_rows(
-        at.pull, at.phi_q, chunk.count, at.suffix + square, at.suffix + square);
-  }
-
-  /// grad_phi_k and grad_v of the packed keys start from the queries behind, or from zero.
-  void start_key_grads(bool behind) {
-    const Buffers<A>& at = chunk.at;
-    const int padded = chunk.padded();
-    if (!behind) {
-      const int rows = (chunk.keys + kTileRows - 1) / kTileRows * kTileRows;
-      zero_rows(at.grad_phi_k, rows * padded);
-      zero_rows(at.grad_v, rows * padded);
-      return;
-    }
-    transpose_square(at.suffix, at.suffix_columns);
-    const A* sum = at.suffix + int64_t{padded} * padded;
-    chunk.products.multiply(at.v, chunk.keys, at.suffix_columns, sum, at.grad_phi_k);
-    chunk.products.multiply(at.phi_k, chunk.keys, at.suffix, nullptr, at.grad_v);
-  }
-
-  SLUICE_INLINE void transpose_square(const A* from, A* to) const {
-    const int padded = chunk.padded();
-    for (int i = 0; i < padded; i += V::kLanes) {
-      for (int j = 0; j < padded; j += V::kLanes) {
-        transpose_block(from + i * padded + j, padded, to + j * padded + i, padded);
-      }
-    }
-  }
-
-  /// Gradients of k and v at keys [begin, begin + chunk.keys).
-  template <class G>
-  void write_keys(int64_t begin) const {
-    const Buffers<A>& at = chunk.at;
-    const int padded = chunk.padded();
-    const V one = V::broadcast(A(1));
-    for (int j = 0; j < chunk.keys; ++j) {
-      A* grad_k = at.grad_phi_k + j * padded;
-      for (int d = 0; d < padded; d += V::kLanes) {
-        store(grad_k + d, load(grad_k + d) * slope(load(at.phi_k + j * padded + d), one));
-      }
-      const int64_t row = s.key_row + begin + j;
-      write_key<G>(grad_k, args.grad_k, row);
-      write_key<G>(at.grad_v + j * padded, args.grad_v, row);
-    }
-  }
-
-  template <class G>
-  SLUICE_INLINE void write_key(const A* from, const HeadRows& grad, int64_t row) const {
-    if (grad.data == nullptr) return;
-    G* to = static_cast<G*>(grad.data) + grad.offset(s.batch, kv_head, row);
-    for_each_vector<G>(
-        args.head_size, [&](int64_t d, int count) __attribute__((always_inline)) {
-          V value = load(from + d);
-          if (args.accumulate) value += load_count(to + d, count);
-          store_count(to + d, value, count);
-        });
-  }
-
-  /// In the dtype of the gradients, which differs from T when calls add up bf16 ones.
-  SLUICE_INLINE void finish_keys(int64_t begin) const {
-    if (args.kv_grad_dtype == args.dtype)
-      write_keys<T>(begin);
-    else
-      write_keys<A>(begin);
-  }
 
   /// No query sees keys [begin, end).
   void write_no_gradient(int64_t begin, int64_t end) {
@@ -187,8 +19,8 @@ struct BackwardTask : Task<LinearAttentionBackward, T, Padded, StateRows::v> {
     for (int64_t first = begin; first < end; first += kChunk) {
       chunk.keys = static_cast<int>(end - first < kChunk ? end - first : kChunk);
       zero_rows(at.phi_k, int64_t{kChunk} * chunk.padded());
-      start_key_grads(false);
-      finish_keys(first);
+      this->start_key_grads(false);
+      this->finish_keys(first);
     }
   }
 
@@ -232,23 +64,21 @@ struct BackwardTask : Task<LinearAttentionBackward, T, Padded, StateRows::v> {
       const A* columns = nullptr;
       if (has_state(begin, first, has_prefix, needed)) columns = next_state -= size;
       this->pack_keys(first, last);
-      if (wants_kv()) start_key_grads(behind);
+      if (wants_kv()) this->start_key_grads(behind);
       const QueryRun run = queries_between(args, sequence, first - shift, last - shift);
       if (run.first < run.last) {
         const bool extend = first > start;
         if (extend && !behind) this->clear_state(at.suffix);
         this->for_each_head(
-            [&](int head) { differentiate(head, run, first, true, columns, extend); });
+            [&](int head) { this->differentiate(head, run, first, true, columns, extend); });
         behind |= extend;
       }
-      if (wants_kv()) finish_keys(first);
+      if (wants_kv()) this->finish_keys(first);
     }
   }
 
   /// The suffix state at `begin` > 0 of the queries at keys [begin, end).
   void make_span_suffix(int64_t begin, int64_t end, A* suffix) {
-    const Buffers<A>& at = chunk.at;
-    const int64_t square = int64_t{chunk.padded()} * chunk.padded();
     this->clear_state(suffix);
     const int64_t segment = chunk.segment_end(s, begin - 1);
     end = segment < end ? segment : end;
@@ -257,10 +87,8 @@ struct BackwardTask : Task<LinearAttentionBackward, T, Padded, StateRows::v> {
       const QueryRun run = queries_between(args, sequence, first - shift, last - shift);
       if (run.first >= run.last) continue;
       this->for_each_head([&](int head) {
-        pack_query_grads(head, run, first);
-        chunk.products.add_outer(at.phi_q, at.grad, chunk.count, suffix, suffix);
-        chunk.products.add_weighted_rows(
-            at.pull, at.phi_q, chunk.count, suffix + square, suffix + square);
+        this->pack_query_grads(head, run, first);
+        this->extend_suffix(suffix);
       });
     }
   }
@@ -277,14 +105,14 @@ struct BackwardTask : Task<LinearAttentionBackward, T, Padded, StateRows::v> {
       for (int64_t n = all.first; n < all.last; n += kChunk) {
         const QueryRun run{n, n + kChunk < all.last ? n + kChunk : all.last};
         this->for_each_head([&](int head) {
-          differentiate(head, run, 0, false, wants_q() ? at.state : nullptr, true);
+          this->differentiate(head, run, 0, false, wants_q() ? at.state : nullptr, true);
         });
       }
       for (int64_t begin = first, end; wants_kv() && begin < last; begin = end) {
         end = chunk.chunk_end(s, begin, last);
         this->pack_keys(begin, end);
-        start_key_grads(true);
-        finish_keys(begin);
+        this->start_key_grads(true);
+        this->finish_keys(begin);
       }
       first = last;
     } while (first < s.keys);

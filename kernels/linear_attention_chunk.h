@@ -18,10 +18,10 @@ SLUICE_INLINE Vec<A> feature(Vec<A> x) {
   return above + exp2_nonpositive(below * Vec<A>::broadcast(A(1.4426950408889634)));
 }
 
-/// d phi / dx = 1 above 0, e^x = phi below; with phi shrunk by s it is min(phi, s).
+/// d phi / dx = 1 above 0, e^x = phi below: the lesser of phi and 1, of which `lift` is a factor.
 template <class A>
-SLUICE_INLINE Vec<A> slope(Vec<A> phi, Vec<A> s) {
-  return min(phi, s);
+SLUICE_INLINE Vec<A> slope(Vec<A> lifted_phi, Vec<A> lift) {
+  return min(lifted_phi, lift);
 }
 
 template <class A>
@@ -175,7 +175,7 @@ struct Chunk {
     zero_rows(at.v + keys * padded(), ragged);
   }
 
-  /// phi_q, q_lanes, position and shrink of at most kChunk queries; positions count from key
+  /// phi_q, q_lanes, position and lift of at most kChunk queries; positions count from key
   /// `begin`.
   void pack_queries(const HeadRows& q, int64_t sequence, int head, QueryRun run, int64_t begin) {
     const AttentionSequence& s = problem.sequences[sequence];
@@ -196,7 +196,7 @@ struct Chunk {
     for (int n = count; n < lanes; ++n) at.position[n] = A(-1);
     zero_rows(at.phi_q + count * padded(), (lanes - count) * padded());
     to_lanes(at.phi_q, at.q_lanes);
-    lift_tiny_queries();
+    lift_small_queries();
   }
 
   /// Rows of the packed queries as lanes: to[d * kChunk + n] = from[n * padded + d].
@@ -209,27 +209,25 @@ struct Chunk {
   }
 
   /// A factor of phi(q) cancels between numerator and denominator. Where all entries of phi(q) are
-  /// so small that their products would underflow, divide by the largest; shrink = that factor.
-  SLUICE_INLINE void lift_tiny_queries() {
-    const V tiny = V::broadcast(A(1e-10));
-    const V zero = V::zero();
+  /// small their products would underflow, so they are divided by the largest; lift = that factor.
+  SLUICE_INLINE void lift_small_queries() {
+    constexpr A kSmall = A(1e-3);
     const V one = V::broadcast(A(1));
     for (int n = 0; n < lanes_for<A>(count); n += kLanes) {
-      V largest = zero;
+      V largest = V::zero();
       for (int d = 0; d < problem.head_size; ++d) {
         largest = max(largest, load(at.q_lanes + d * kChunk + n));
       }
-      store(at.shrink + n, one);
-      const V small{largest.raw < tiny.raw ? one.raw : zero.raw};
+      store(at.lift + n, one);
+      const V small{largest.raw < V::broadcast(kSmall).raw ? one.raw : V::zero().raw};
       if (reduce_max(small) == A(0)) continue;
       for (int i = n; i < n + kLanes && i < count; ++i) {
-        const A lane_largest = largest[i - n];
-        if (!(lane_largest < A(1e-10)) || lane_largest == A(0)) continue;
-        const A factor = A(1) / lane_largest;
-        at.shrink[i] = factor;
+        const A largest_of_query = largest[i - n];
+        if (!(largest_of_query < kSmall) || largest_of_query == A(0)) continue;
+        at.lift[i] = A(1) / largest_of_query;
         for (int d = 0; d < padded(); ++d) {
-          at.phi_q[i * padded() + d] *= factor;
-          at.q_lanes[d * kChunk + i] *= factor;
+          at.phi_q[i * padded() + d] *= at.lift[i];
+          at.q_lanes[d * kChunk + i] *= at.lift[i];
         }
       }
     }

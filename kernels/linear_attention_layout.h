@@ -18,6 +18,10 @@ inline constexpr int64_t kShortestSpan = 512;
 /// The backward pass keeps the states before each chunk of a span: this bounds them.
 inline constexpr int64_t kLongestBackwardSpan = 2048;
 
+/// A denominator below this counts as 0: grad_out / denominator would overflow.
+template <class A>
+inline constexpr A kLeastNormalizer = sizeof(A) == 8 ? A(1e-290) : A(1e-30);
+
 /// Length of a packed row of D entries: whole vectors and whole tiles on every instruction set.
 SLUICE_INLINE int padded_width(int width) { return (width + 15) / 16 * 16; }
 
@@ -74,7 +78,7 @@ struct Buffers {
   A *phi_q, *rows;          // (chunk, padded); rows: results on their way out
   A* q_lanes;               // (padded, chunk): phi_q transposed
   A* scores;                // (chunk, chunk): by key, then query
-  A *position, *shrink;     // (chunk): place in the chunk, scale of phi_q
+  A *position, *lift;       // (chunk): place in the chunk, factor in phi_q
   A *normalizer, *inverse;  // (chunk)
   A* state;                 // state_size
   // Backward only:
@@ -95,7 +99,7 @@ struct Buffers {
     q_lanes = take(next, matrix);
     scores = take(next, kChunk * kChunk);
     position = take(next, kChunk);
-    shrink = take(next, kChunk);
+    lift = take(next, kChunk);
     normalizer = take(next, kChunk);
     inverse = take(next, kChunk);
     state = take(next, state_size(padded));

@@ -11,15 +11,16 @@ namespace sluice::ops {
 ///   phi(k[b,g,j])
 ///
 /// over the keys j that query i sees (AttentionOptions), g = h / (H / Hkv). No scale (options.scale
-/// plays no part) and no epsilon: a denominator of 0 gives output 0 and gradients 0.
+/// plays no part) and no epsilon: a denominator of 0 (below 1e-30 in f32, where gradients would
+/// overflow) gives output 0 and gradients 0.
 ///
 /// Shapes  q: (B, H, Tq, D), k, v: (B, Hkv, Tk, D), H % Hkv == 0, 1 <= D <= 256 -> (B, H, Tq, D),
 ///         stored as (B, Tq, H, D); any extent of T may be 0
 /// DTypes  f32, f64, bf16 (features, state and sums in f32)
 /// Grads   q, k, v, head_gate; no atomics, the same bits on any number of threads
-/// Cost    4 D^2 flops per key and head of k to advance the state, 4 D (D + 16) per query and head
-///         of q, about 2.5 times that backward; saves q, k, v, out and one number per row. With a
-///         query list every key up to the last listed query is paid for, queries only when listed
+/// Cost    2 D^2 flops per key and head of k to advance the state, 2 D (D + 32) per query and head
+///         of q, 2.5 times that backward; saves q, k, v, out and one number per row. With a query
+///         list every key up to the last listed query is paid for, queries only when listed
 /// Throws  ShapeError, DTypeError, DeviceError, ArgumentError (lengths, offsets, lists)
 /// Source  Katharopoulos et al. 2020, arXiv:2006.16236, equations 7 to 12, in chunks
 Tensor linear_attention(

@@ -365,8 +365,13 @@ TEST(LinearAttention, VanishingFeaturesGiveZerosOrTheTruth) {
   EXPECT_TRUE(near(run.out, truth.out, {1e-4, 1e-4}));
   EXPECT_TRUE(near(run.grad_q, truth.grad_q, {1e-4, 1e-4}));
   EXPECT_TRUE(near(run.grad_k, truth.grad_k, {1e-4, 1e-4}));
-  const Tensor low = full({1, 1, 5, 4}, -200);
-  EXPECT_TRUE(near(linear_attention(low, low, low), std::vector<double>(20, 0.0), {1e-30, 0}));
+  for (const double low : {-200.0, -84.0, -75.0}) {
+    const Tensor x = full({1, 1, 5, 4}, low);
+    const AttentionRun none = run_attention(with({}), {x, x, x, full(x.shape(), 1), Tensor()});
+    for (const Tensor& zero : {none.out, none.grad_q, none.grad_k, none.grad_v}) {
+      EXPECT_TRUE(near(zero, std::vector<double>(20, 0.0), {1e-30, 0})) << low;
+    }
+  }
 }
 
 // pytorch/pytorch#160064: one masked head spoils the others.
