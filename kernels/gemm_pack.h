@@ -2,9 +2,7 @@
 // them, in the accumulator type. Included by gemm.cpp only.
 #pragma once
 
-#include <utility>
-
-#include "kernels/simd/simd.h"
+#include "kernels/simd/transpose.h"
 
 namespace sluice::kernels::SLUICE_ISA {
 
@@ -24,24 +22,6 @@ SLUICE_INLINE void store_up_to(T* to, Vec<Accumulator<T>> value, int64_t count) 
     store(to, value);
   else
     store_partial(to, value, int(count));
-}
-
-/// Swaps, for all i with bit `Step` clear, the right halves of blocks of 2 * Step lanes of row i
-/// with the left halves of row i + Step: after the steps 1, 2, 4 ... the square is transposed.
-template <int Step, class V, int... I>
-SLUICE_INLINE void transpose_step(V (&rows)[V::kLanes], std::integer_sequence<int, I...> lanes) {
-  constexpr int kLanes = V::kLanes;
-#pragma GCC unroll 16
-  for (int i = 0; i < kLanes; ++i) {
-    if ((i & Step) != 0) continue;
-    const auto upper = rows[i].raw;
-    const auto lower = rows[i + Step].raw;
-    rows[i].raw =
-        __builtin_shufflevector(upper, lower, ((I & Step) == 0 ? I : kLanes + I - Step)...);
-    rows[i + Step].raw =
-        __builtin_shufflevector(upper, lower, ((I & Step) == 0 ? I + Step : kLanes + I)...);
-  }
-  if constexpr (2 * Step < kLanes) transpose_step<2 * Step>(rows, lanes);
 }
 
 /// Panels of b, each (depth, Columns) without gaps, columns beyond `columns` zero. `b` points at
@@ -79,7 +59,7 @@ void pack_columns_of_b(
         for (int i = 0; i < kLanes; ++i) {
           rows[i] = i < present ? load_up_to(corner + i * stride + k, left) : V::zero();
         }
-        transpose_step<1>(rows, std::make_integer_sequence<int, kLanes>{});
+        transpose(rows);
         const int64_t stored = smaller(left, kLanes);
         for (int64_t i = 0; i < stored; ++i) store(to + (k + i) * Columns + c, rows[i]);
       }

@@ -35,7 +35,7 @@ struct Case {
 };
 
 const Case kCases[] = {
-    {1, 1, {1}}, {5, 3, {}}, {4, 16, {2, 7}}, {300, 70, {3, 5, 4}}, {3, 130, {2, 400}}};
+    {1, 1, {1}}, {5, 3, {}}, {4, 16, {2, 7}}, {300, 70, {3, 5, 4}}, {3, 130, {2, 40}}};
 
 TEST(Embedding, MatchesItsFormulaAndItsFiniteDifferences) {
   for (const auto& [vocabulary, width, shape] : kCases) {
@@ -60,7 +60,7 @@ TEST(Embedding, MatchesItsFormulaAndItsFiniteDifferences) {
 }
 
 TEST(Embedding, DTypesAndThreadCountsAgree) {
-  for (const auto& [vocabulary, width, shape] : kCases) {
+  for (const auto& [vocabulary, width, shape] : {kCases[2], kCases[3], {3, 130, {2, 400}}}) {
     const Tensor ids = ids_of(some_ids(shape.numel(), vocabulary), shape, DType::i32);
     const std::vector<Tensor> inputs{randn({vocabulary, width}, 2, 0, kF64)};
     const auto function = [&](const std::vector<Tensor>& in) {
