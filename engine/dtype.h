@@ -2,9 +2,10 @@
 #pragma once
 
 #include <bit>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
+#include <limits>
 #include <string_view>
 #include <type_traits>
 
@@ -12,20 +13,37 @@ namespace sluice {
 
 enum class DType : uint8_t { f32, bf16, f64, i32, i64, u8 };
 
-/// Brain float: the upper half of an IEEE f32. Conversion from f32 rounds to nearest even and
-/// keeps NaN a NaN.
+/// Brain float: the upper half of an IEEE f32. Conversion rounds to nearest even and keeps NaN a
+/// NaN.
 struct bfloat16 {
   uint16_t bits;
 
   bfloat16() = default;
-  bfloat16(float value) {  // NOLINT: implicit on purpose, kernels are templates over T
+  [[gnu::always_inline]] bfloat16(
+      float value) {  // NOLINT: implicit on purpose, kernels are templates over T
     const auto u = std::bit_cast<uint32_t>(value);
     const bool nan = (u & 0x7fffffffu) > 0x7f800000u;
     bits = nan ? static_cast<uint16_t>((u >> 16) | 0x40u)
                : static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
   }
-  operator float() const {  // NOLINT
+  /// Rounds once: via a float rounded to nearest it would round twice, and ties the wrong way.
+  template <std::same_as<double> T>
+  [[gnu::always_inline]] explicit bfloat16(T value) : bfloat16(round_to_odd(value)) {}
+  [[gnu::always_inline]] operator float() const {  // NOLINT
     return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+  }
+
+ private:
+  // Truncates to f32 and sets the last bit when anything was lost, so that a value beside a tie of
+  // the next rounding stays beside it.
+  [[gnu::always_inline]] static float round_to_odd(double value) {
+    const auto nearest = static_cast<float>(value);
+    const auto back = static_cast<double>(nearest);
+    if (back == value || value != value) return nearest;
+    auto u = std::bit_cast<uint32_t>(nearest);
+    const bool away = (back < 0 ? -back : back) > (value < 0 ? -value : value);
+    if (away) --u;
+    return std::bit_cast<float>(u | 1u);
   }
 };
 
@@ -90,6 +108,25 @@ constexpr bool is_floating(DType dtype) {
 /// The type that sums of T are kept in: f64 for f64, f32 for f32 and bf16.
 template <class T>
 using Accumulator = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+/// `value` as another element type. Floating results are rounded once, to nearest even. From a
+/// floating value to an integer type fractions are dropped, values out of range give the nearest
+/// end of it and NaN gives 0, where C++ leaves the result undefined.
+template <class To, class From>
+[[gnu::always_inline]] inline To convert(From value) {
+  if constexpr (std::is_integral_v<To> && !std::is_integral_v<From>) {
+    using Limits = std::numeric_limits<To>;
+    const auto wide = static_cast<double>(value);
+    if (wide != wide) return To(0);
+    if (wide <= static_cast<double>(Limits::min())) return Limits::min();
+    if (wide >= static_cast<double>(Limits::max())) return Limits::max();
+    return static_cast<To>(wide);
+  } else if constexpr (std::is_same_v<To, bfloat16> && std::is_integral_v<From>) {
+    return bfloat16(static_cast<double>(value));
+  } else {
+    return static_cast<To>(value);
+  }
+}
 
 /// Calls `body.template operator()<T>()` with T the floating element type of `dtype`. The caller
 /// has checked `is_floating(dtype)`; anything else does nothing.

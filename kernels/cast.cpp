@@ -2,31 +2,11 @@
 // slower than memory.
 #include "kernels/cast.h"
 
-#include <limits>
-
 #include "kernels/simd/dispatch.h"
 #include "kernels/simd/simd.h"
 
 namespace sluice::kernels::SLUICE_ISA {
 namespace {
-
-template <class To, class From>
-SLUICE_INLINE To convert(From value) {
-  if constexpr (std::is_same_v<To, bfloat16>) {
-    return bfloat16(static_cast<float>(value));
-  } else if constexpr (std::is_integral_v<To> && !std::is_integral_v<From>) {
-    // A float outside the range of To has no defined conversion in C++.
-    constexpr auto low = static_cast<double>(std::numeric_limits<To>::min());
-    constexpr auto high = static_cast<double>(std::numeric_limits<To>::max());
-    const auto wide = static_cast<double>(value);
-    if (wide != wide) return To(0);
-    if (wide <= low) return std::numeric_limits<To>::min();
-    if (wide >= high) return std::numeric_limits<To>::max();
-    return static_cast<To>(wide);
-  } else {
-    return static_cast<To>(value);
-  }
-}
 
 template <class To, class From>
 void cast_typed(CpuContext& context, const CastArgs& args) {
