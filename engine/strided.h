@@ -57,15 +57,40 @@ struct StridedLoop {
     }
   }
 
-  /// Element offset of each operand at the start of `row`.
-  std::array<int64_t, N> offsets(int64_t row) const {
-    std::array<int64_t, N> offset{};
+  /// Where a walk over rows stands: the index along each outer axis and the element offset of each
+  /// operand.
+  struct Cursor {
+    std::array<int64_t, kMaxRank> index;
+    std::array<int64_t, N> offset;
+  };
+
+  // These functions are inlined for certain: an out-of-line copy from a file compiled for a newer
+  // CPU could be the one that the linker keeps for everybody.
+
+  /// The start of `row`.
+  [[gnu::always_inline]] Cursor at(int64_t row) const {
+    Cursor cursor{};
     for (int axis = outer_rank - 1; axis >= 0; --axis) {
-      const int64_t index = row % outer[axis];
+      cursor.index[axis] = row % outer[axis];
       row /= outer[axis];
-      for (int n = 0; n < N; ++n) offset[n] += index * outer_stride[n][axis];
+      for (int n = 0; n < N; ++n) cursor.offset[n] += cursor.index[axis] * outer_stride[n][axis];
     }
-    return offset;
+    return cursor;
+  }
+
+  /// Element offset of each operand at the start of `row`.
+  [[gnu::always_inline]] std::array<int64_t, N> offsets(int64_t row) const {
+    return at(row).offset;
+  }
+
+  /// Moves to the next row, without the divisions that cost more than copying a short row.
+  [[gnu::always_inline]] void advance(Cursor& cursor) const {
+    for (int axis = outer_rank - 1; axis >= 0; --axis) {
+      for (int n = 0; n < N; ++n) cursor.offset[n] += outer_stride[n][axis];
+      if (++cursor.index[axis] < outer[axis]) return;
+      for (int n = 0; n < N; ++n) cursor.offset[n] -= outer[axis] * outer_stride[n][axis];
+      cursor.index[axis] = 0;
+    }
   }
 };
 
@@ -103,13 +128,16 @@ void for_each_run(ThreadPool& pool, const StridedLoop<N>& loop, Body&& body) {
     if (pieces > 1) {
       const int64_t begin = chunk % pieces * kParallelElements;
       const int64_t count = std::min(kParallelElements, loop.inner - begin);
-      auto offset = loop.offsets(chunk / pieces);
+      std::array<int64_t, N> offset = loop.offsets(chunk / pieces);
       for (int n = 0; n < N; ++n) offset[n] += begin * loop.inner_stride[n];
       body(offset, count);
       return;
     }
     const int64_t last = std::min(loop.rows, (chunk + 1) * bundle);
-    for (int64_t row = chunk * bundle; row < last; ++row) body(loop.offsets(row), loop.inner);
+    auto cursor = loop.at(chunk * bundle);
+    for (int64_t row = chunk * bundle; row < last; ++row, loop.advance(cursor)) {
+      body(cursor.offset, loop.inner);
+    }
   });
 }
 
