@@ -8,9 +8,12 @@ namespace sluice {
 
 std::string to_string(Device device) {
   switch (device.type) {
-    case DeviceType::cpu: return "cpu";
-    case DeviceType::simt: return "simt";
-    case DeviceType::cuda: return fmt::format("cuda:{}", device.index);
+    case DeviceType::cpu:
+      return "cpu";
+    case DeviceType::simt:
+      return "simt";
+    case DeviceType::cuda:
+      return fmt::format("cuda:{}", device.index);
   }
   return "?";
 }
@@ -25,8 +28,7 @@ Device parse_device(std::string_view text) {
     const auto [stop, error] = std::from_chars(text.data() + 5, end, index);
     if (error == std::errc() && stop == end && index >= 0) return {DeviceType::cuda, index};
   }
-  throw ArgumentError(
-      fmt::format("device: must be cpu, simt, cuda or cuda:INDEX, got '{}'", text));
+  throw ArgumentError(fmt::format("device: must be cpu, simt, cuda or cuda:INDEX, got '{}'", text));
 }
 
 }  // namespace sluice

@@ -1,3 +1,4 @@
+// Construction checks everything once, so that products of extents need no checks later.
 #include "engine/shape.h"
 
 #include <algorithm>
@@ -18,19 +19,22 @@ Shape::Shape(std::span<const int64_t> dims) {
       dims.size());
   rank_ = static_cast<int>(dims.size());
   bool overflow = false;
+  bool empty = false;
   for (int axis = 0; axis < rank_; ++axis) {
     const int64_t extent = dims[static_cast<size_t>(axis)];
-    SLUICE_CHECK(
-        extent >= 0, ShapeError, "shape: extent {} must be >= 0, got {}", axis, extent);
+    SLUICE_CHECK(extent >= 0, ShapeError, "shape: extent {} must be >= 0, got {}", axis, extent);
     dims_[static_cast<size_t>(axis)] = extent;
-    overflow |= __builtin_mul_overflow(numel_, extent, &numel_);
+    // Extents of 0 are left out here: strides are products of the others and must fit as well.
+    overflow |= __builtin_mul_overflow(numel_, std::max<int64_t>(extent, 1), &numel_);
+    empty |= extent == 0;
   }
-  // A zero extent after an overflow would hide it; such shapes are refused as well.
   SLUICE_CHECK(!overflow, ShapeError, "shape: number of elements must fit in 63 bits");
+  if (empty) numel_ = 0;
 }
 
 bool Shape::operator==(const Shape& other) const {
-  return rank_ == other.rank_ && std::equal(dims_.begin(), dims_.begin() + rank_, other.dims_.begin());
+  return rank_ == other.rank_ &&
+         std::equal(dims_.begin(), dims_.begin() + rank_, other.dims_.begin());
 }
 
 std::string to_string(const Shape& shape) {

@@ -15,8 +15,8 @@ inline constexpr int kMaxRank = 8;
 using Strides = std::array<int64_t, kMaxRank>;
 
 /// Extents, outermost first. A scalar has rank 0 and one element; an extent of 0 is allowed.
-/// Construction throws ShapeError on a negative extent, on rank > 8 and when the number of
-/// elements does not fit int64.
+/// Construction throws ShapeError on a negative extent, on rank > 8 and when the product of the
+/// extents other than 0 does not fit int64.
 class Shape {
  public:
   Shape() = default;

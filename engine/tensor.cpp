@@ -1,7 +1,9 @@
+// Handles, factories, and the few element-wise loops that the engine itself needs.
 #include "engine/tensor.h"
 
 #include <cmath>
 #include <cstring>
+#include <numbers>
 
 #include "engine/context.h"
 #include "engine/errors.h"
@@ -18,13 +20,16 @@ Tensor::Tensor(
     int64_t offset) {
   int64_t first = offset;
   int64_t last = offset;
+  bool overflow = false;
   for (int axis = 0; axis < shape.rank(); ++axis) {
-    const int64_t reach = (shape[axis] - 1) * strides[axis];
-    (reach < 0 ? first : last) += reach;
+    int64_t reach = 0;
+    overflow |= __builtin_mul_overflow(shape[axis] - 1, strides[size_t(axis)], &reach);
+    int64_t& end = reach < 0 ? first : last;
+    overflow |= __builtin_add_overflow(end, reach, &end);
   }
   const auto elements = static_cast<int64_t>(storage->bytes() / size_of(dtype));
   SLUICE_CHECK(
-      shape.numel() == 0 || (first >= 0 && last < elements),
+      shape.numel() == 0 || (!overflow && first >= 0 && last < elements),
       ShapeError,
       "tensor: view must stay inside {} elements, got {} to {}",
       elements,
@@ -40,9 +45,9 @@ int64_t Tensor::stride(int axis) const {
 }
 
 bool Tensor::contiguous() const {
+  if (numel() == 0) return true;
   int64_t step = 1;
   for (int axis = rank() - 1; axis >= 0; --axis) {
-    if (shape()[axis] == 0) return true;
     if (shape()[axis] != 1 && strides()[axis] != step) return false;
     step *= shape()[axis];
   }
@@ -104,13 +109,9 @@ Tensor full(const Shape& shape, double value, TensorOptions options) {
   return tensor;
 }
 
-Tensor empty_like(const Tensor& like) {
-  return empty(like.shape(), {like.dtype(), like.device()});
-}
+Tensor empty_like(const Tensor& like) { return empty(like.shape(), {like.dtype(), like.device()}); }
 
-Tensor zeros_like(const Tensor& like) {
-  return zeros(like.shape(), {like.dtype(), like.device()});
-}
+Tensor zeros_like(const Tensor& like) { return zeros(like.shape(), {like.dtype(), like.device()}); }
 
 template <class T>
 Tensor from_values(std::span<const T> values, const Shape& shape) {
@@ -164,7 +165,7 @@ Tensor randn(const Shape& shape, uint64_t seed, uint64_t stream, TensorOptions o
   return random_tensor(shape, options, "randn", [&](uint64_t i) {
     const auto word = philox4x32({seed, stream}, i);
     const double radius = std::sqrt(-2.0 * std::log(unit_double(word[0], word[1])));
-    return radius * std::cos(2.0 * M_PI * unit_double(word[2], word[3]));
+    return radius * std::cos(2.0 * std::numbers::pi * unit_double(word[2], word[3]));
   });
 }
 
@@ -232,9 +233,7 @@ void accumulate_into(const Tensor& into, const Tensor& value) {
 void fill(const Tensor& tensor, double value) {
   const StridedLoop<1> loop(tensor.shape(), {tensor.strides()});
   dispatch_any(tensor.dtype(), [&]<class T>() {
-    T element;
-    if constexpr (std::is_same_v<T, bfloat16>) element = bfloat16(float(value));
-    else element = static_cast<T>(value);
+    const auto element = convert<T>(value);
     T* data = tensor.data<T>();
     for_each_run(cpu_context().threads, loop, [&](const auto& offset, int64_t count) {
       for (int64_t i = 0; i < count; ++i) data[offset[0] + i * loop.inner_stride[0]] = element;
@@ -262,10 +261,7 @@ Tensor to_dtype(const Tensor& tensor, DType dtype) {
       const auto [to_step, from_step] = loop.inner_stride;
       for_each_run(cpu_context().threads, loop, [&](const auto& offset, int64_t count) {
         for (int64_t i = 0; i < count; ++i) {
-          const From value = from[offset[1] + i * from_step];
-          To& target = to[offset[0] + i * to_step];
-          if constexpr (std::is_same_v<To, bfloat16>) target = bfloat16(static_cast<float>(value));
-          else target = static_cast<To>(value);
+          to[offset[0] + i * to_step] = convert<To>(from[offset[1] + i * from_step]);
         }
       });
     });

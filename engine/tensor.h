@@ -135,13 +135,14 @@ Tensor rand(const Shape& shape, uint64_t seed, uint64_t stream = 0, TensorOption
 Tensor to_contiguous(const Tensor& tensor);
 /// A fresh dense copy. No gradient.
 Tensor clone(const Tensor& tensor);
-/// Copy in another dtype (rounded to nearest even); `tensor` itself when it has it. No gradient.
+/// Copy in another dtype, as `convert` does it; `tensor` itself when it has it. No gradient.
 Tensor to_dtype(const Tensor& tensor, DType dtype);
-/// into := value, element by element, any strides, dtypes equal; bumps the version.
+/// into := value, element by element, any strides, dtypes equal; bumps the version. The elements of
+/// `into` lie apart from each other, and from `value` unless both views are the same.
 void copy_into(const Tensor& into, const Tensor& value);
-/// into += value, element by element, any strides, dtypes equal; bumps the version.
+/// into += value, likewise.
 void accumulate_into(const Tensor& into, const Tensor& value);
-/// Fills with one value; bumps the version.
+/// Sets every element to `convert`ed `value`; bumps the version.
 void fill(const Tensor& tensor, double value);
 
 /// "f32 (2, 3) on cpu"
