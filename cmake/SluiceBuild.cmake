@@ -89,4 +89,6 @@ function(sluice_library)
   target_include_directories(sluice PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include/sluice>)
   target_compile_features(sluice PUBLIC cxx_std_20)
+  # As for the plain kernels: the engine draws random tensors, too.
+  target_compile_options(sluice PRIVATE -ffp-contract=off)
 endfunction()

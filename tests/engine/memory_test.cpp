@@ -72,7 +72,7 @@ TEST_F(Memory, BlocksAreAlignedAndDisjoint) {
 }
 
 TEST_F(Memory, FreedBlockServesTheNextRequestOfItsClass) {
-  for (const size_t bytes : {1000, 30 << 20}) {
+  for (const size_t bytes : {1000, 10 << 20}) {
     void* const first = allocator_.allocate(bytes);
     allocator_.deallocate(first, bytes);
     const MemoryStats cached = allocator_.stats();
@@ -118,7 +118,7 @@ TEST_F(Memory, RestOfAnArenaIsUsed) {
 }
 
 TEST_F(Memory, TrimGivesLargeBlocksBack) {
-  const size_t bytes = 64 << 20;
+  const size_t bytes = 16 << 20;
   void* const kept = allocator_.allocate(bytes);
   std::memset(kept, 7, bytes);
   void* const freed = allocator_.allocate(bytes);
