@@ -32,10 +32,6 @@ std::optional<Expert> fixed_expert(LayerKind kind) {
   return std::nullopt;
 }
 
-const std::string& kind_name(const MetaAttentionConfig& config, int64_t layer) {
-  return config.layer_kinds[config.layer_kinds.size() == 1 ? 0 : size_t(layer)];
-}
-
 /// Adds each query's expert or weights to the sums of its group.
 void add_shares(
     const LayerOutput& layer, LayerKind kind, const std::vector<uint8_t>& is_value, Sums& sums) {
@@ -94,8 +90,8 @@ std::array<double, kExperts> normalised(const std::array<double, kExperts>& sums
   return shares;
 }
 
-LayerShares shares_of(const std::string& kind, const Sums& sums) {
-  LayerShares shares{.kind = kind};
+LayerShares shares_of(LayerKind kind, const Sums& sums) {
+  LayerShares shares{.kind = std::string(name_of(kind))};
   std::array<double, kExperts> all{};
   for (size_t e = 0; e < kExperts; ++e) all[e] = sums.weight[0][e] + sums.weight[1][e];
   shares.all = normalised(all);
@@ -177,7 +173,7 @@ Evaluation evaluate(
   result.predicted_ms =
       options.costs != nullptr ? predicted / static_cast<double>(attention_ms.size()) : kUnknown;
   for (int64_t layer = 0; layer < config.layers; ++layer) {
-    result.layers.push_back(shares_of(kind_name(config, layer), sums[size_t(layer)]));
+    result.layers.push_back(shares_of(config.kind(layer), sums[size_t(layer)]));
   }
   return result;
 }

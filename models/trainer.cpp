@@ -43,6 +43,17 @@ bool has_given_layer(const MetaAttentionConfig& config) {
   return false;
 }
 
+/// The configuration without what changes no number of the run: where the text lies (its contents
+/// are compared) and when checkpoints are made.
+nlohmann::json without_bookkeeping(nlohmann::json config) {
+  if (config.contains("data")) config["data"].erase("text");
+  if (config.contains("train")) {
+    config["train"].erase("checkpoint_every");
+    config["train"].erase("checkpoints_kept");
+  }
+  return config;
+}
+
 }  // namespace
 
 nlohmann::json to_json(const StepReport& report) {
@@ -191,7 +202,10 @@ void Trainer::restore(const std::string& path) {
   const nlohmann::json state = read_state(path);
   const Checkpoint here = checkpoint();
   for (const char* part : {"config", "text"}) {
-    const auto lines = differences(here.state.at(part), state.value(part, nlohmann::json()), part);
+    const auto lines = differences(
+        without_bookkeeping(here.state.at(part)),
+        without_bookkeeping(state.value(part, nlohmann::json())),
+        part);
     SLUICE_CHECK(
         lines.empty(),
         ArgumentError,

@@ -164,6 +164,8 @@ TEST(Trainer, RefusesAnotherConfigurationOrText) {
   RunConfig other = small_config();
   other.model.window = 9;
   other.train.clip = 2;
+  other.train.checkpoint_every = 3;  // changes no number of the run
+  other.data.text = "elsewhere";
   Trainer differs(other, sample_text());
   SLUICE_EXPECT_THROW(
       differs.restore(saved),
