@@ -16,8 +16,7 @@ SimdLevel choose() {
   for (const SimdLevel level : {SimdLevel::baseline, SimdLevel::avx2, SimdLevel::avx512}) {
     if (wanted != name_of(level)) continue;
     if (level <= best) return level;
-    std::fprintf(
-        stderr, "SLUICE_SIMD=%s: not available here, using %s\n", text, name_of(best));
+    std::fprintf(stderr, "SLUICE_SIMD=%s: not available here, using %s\n", text, name_of(best));
     return best;
   }
   std::fprintf(
@@ -56,9 +55,12 @@ void force_simd_level(SimdLevel level) { chosen().store(level); }
 
 const char* name_of(SimdLevel level) {
   switch (level) {
-    case SimdLevel::baseline: return "baseline";
-    case SimdLevel::avx2: return "avx2";
-    case SimdLevel::avx512: return "avx512";
+    case SimdLevel::baseline:
+      return "baseline";
+    case SimdLevel::avx2:
+      return "avx2";
+    case SimdLevel::avx512:
+      return "avx512";
   }
   return "?";
 }

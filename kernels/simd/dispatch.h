@@ -25,29 +25,38 @@ void force_simd_level(SimdLevel level);
 // Ends a kernel source: declares the three compiled copies of `function(CpuContext&, const Args&)`
 // and, in the one object compiled for the baseline, defines the launcher that picks one.
 #if defined(SLUICE_ISA_ALL)
-#define SLUICE_DISPATCH_DECLARE(function, Args)                                              \
-  namespace baseline { void function(CpuContext&, const Args&); }                            \
-  namespace avx2 { void function(CpuContext&, const Args&); }                                \
-  namespace avx512 { void function(CpuContext&, const Args&); }
-#define SLUICE_DISPATCH_BODY(function)                                                       \
-  switch (simd_level()) {                                                                    \
-    case SimdLevel::avx512: return avx512::function(context, args);                          \
-    case SimdLevel::avx2: return avx2::function(context, args);                              \
-    case SimdLevel::baseline: return baseline::function(context, args);                      \
+#define SLUICE_DISPATCH_DECLARE(function, Args) \
+  namespace baseline {                          \
+  void function(CpuContext&, const Args&);      \
+  }                                             \
+  namespace avx2 {                              \
+  void function(CpuContext&, const Args&);      \
+  }                                             \
+  namespace avx512 {                            \
+  void function(CpuContext&, const Args&);      \
+  }
+#define SLUICE_DISPATCH_BODY(function)          \
+  switch (simd_level()) {                       \
+    case SimdLevel::avx512:                     \
+      return avx512::function(context, args);   \
+    case SimdLevel::avx2:                       \
+      return avx2::function(context, args);     \
+    case SimdLevel::baseline:                   \
+      return baseline::function(context, args); \
   }
 #else
 #define SLUICE_DISPATCH_DECLARE(function, Args) \
-  namespace baseline { void function(CpuContext&, const Args&); }
+  namespace baseline {                          \
+  void function(CpuContext&, const Args&);      \
+  }
 #define SLUICE_DISPATCH_BODY(function) return baseline::function(context, args);
 #endif
 
 #if defined(SLUICE_ISA_IS_BASELINE)
-#define SLUICE_DISPATCH(function, Args)                      \
-  namespace sluice::kernels {                                \
-  SLUICE_DISPATCH_DECLARE(function, Args)                    \
-  void function(CpuContext& context, const Args& args) {     \
-    SLUICE_DISPATCH_BODY(function)                           \
-  }                                                          \
+#define SLUICE_DISPATCH(function, Args)                                                   \
+  namespace sluice::kernels {                                                             \
+  SLUICE_DISPATCH_DECLARE(function, Args)                                                 \
+  void function(CpuContext& context, const Args& args) { SLUICE_DISPATCH_BODY(function) } \
   }
 #else
 #define SLUICE_DISPATCH(function, Args)

@@ -44,9 +44,9 @@ std::vector<double> values_of(const Tensor& tensor) {
   }
   if (worst_at < 0) return ::testing::AssertionSuccess();
   return ::testing::AssertionFailure()
-         << what << " " << describe(actual) << ": worst at "
-         << index_text(worst_at, actual.shape()) << ": got " << values[size_t(worst_at)]
-         << ", expected " << expected[size_t(worst_at)] << ", " << worst << " x the tolerance";
+         << what << " " << describe(actual) << ": worst at " << index_text(worst_at, actual.shape())
+         << ": got " << values[size_t(worst_at)] << ", expected " << expected[size_t(worst_at)]
+         << ", " << worst << " x the tolerance";
 }
 
 ::testing::AssertionResult near(
@@ -106,9 +106,9 @@ std::vector<double> values_of(const Tensor& tensor) {
   for (size_t r = 0; r < rows; ++r) {
     const double allowed = 2 * naive_worst + 1e-5 * std::sqrt(norm[r]);
     if (!(std::sqrt(error[r]) <= allowed)) {
-      return ::testing::AssertionFailure() << what << " " << describe(actual) << ": row " << r
-                                           << " error " << std::sqrt(error[r]) << ", allowed "
-                                           << allowed << " (naive worst row " << naive_worst << ")";
+      return ::testing::AssertionFailure()
+             << what << " " << describe(actual) << ": row " << r << " error " << std::sqrt(error[r])
+             << ", allowed " << allowed << " (naive worst row " << naive_worst << ")";
     }
   }
   return ::testing::AssertionSuccess();

@@ -21,9 +21,12 @@ struct Tolerance {
 inline Tolerance tolerance_for(DType dtype, int64_t summands = 1) {
   const double root = std::sqrt(double(std::max<int64_t>(1, summands)));
   switch (dtype) {
-    case DType::f64: return {1e-10 * root, 1e-10};
-    case DType::f32: return {1e-5 * root, 1e-5};
-    default: return {0, 0};  // bf16 is compared per row against a naive version: see bf16_rows
+    case DType::f64:
+      return {1e-10 * root, 1e-10};
+    case DType::f32:
+      return {1e-5 * root, 1e-5};
+    default:
+      return {0, 0};  // bf16 is compared per row against a naive version: see bf16_rows
   }
 }
 
@@ -35,14 +38,18 @@ inline Tolerance tolerance_for(DType dtype, int64_t summands = 1) {
     Tolerance tolerance,
     const std::string& what = "");
 ::testing::AssertionResult near(
-    const Tensor& actual, const Tensor& expected, Tolerance tolerance, const std::string& what = "");
+    const Tensor& actual,
+    const Tensor& expected,
+    Tolerance tolerance,
+    const std::string& what = "");
 
 /// The same bytes, entry by entry.
 ::testing::AssertionResult bit_equal(
     const Tensor& actual, const Tensor& expected, const std::string& what = "");
 
 /// The rule for bf16: in each row (last axis) the 2-norm error against f64 `truth` is at most twice
-/// the worst row error of `naive` (a plain bf16 version with f32 sums), plus 1e-5 of the row's norm.
+/// the worst row error of `naive` (a plain bf16 version with f32 sums), plus 1e-5 of the row's
+/// norm.
 ::testing::AssertionResult bf16_rows(
     const Tensor& actual,
     const std::vector<double>& truth,
@@ -61,12 +68,12 @@ std::vector<double> values_of(const Tensor& tensor);
 }  // namespace sluice::testing
 
 /// Expects `statement` to throw `ErrorType` whose text contains `fragment`.
-#define SLUICE_EXPECT_THROW(statement, ErrorType, fragment)                                  \
-  try {                                                                                      \
-    (void)(statement);                                                                       \
-    ADD_FAILURE() << #statement " did not throw";                                            \
-  } catch (const ErrorType& error) {                                                         \
-    EXPECT_NE(std::string(error.what()).find(fragment), std::string::npos) << error.what();  \
-  } catch (const std::exception& error) {                                                    \
-    ADD_FAILURE() << "wrong type: " << error.what();                                         \
+#define SLUICE_EXPECT_THROW(statement, ErrorType, fragment)                                 \
+  try {                                                                                     \
+    (void)(statement);                                                                      \
+    ADD_FAILURE() << #statement " did not throw";                                           \
+  } catch (const ErrorType& error) {                                                        \
+    EXPECT_NE(std::string(error.what()).find(fragment), std::string::npos) << error.what(); \
+  } catch (const std::exception& error) {                                                   \
+    ADD_FAILURE() << "wrong type: " << error.what();                                        \
   }
