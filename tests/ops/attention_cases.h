@@ -36,12 +36,15 @@ inline Tensor some_segments(int64_t batch, int64_t tokens) {
   return from_values(ids, {batch, tokens});
 }
 
-/// Every token but each third of the first half and a run of 40 at the end.
+/// Every token but some in the second third and a run of 40 at the end: the first key block is
+/// whole, so a masked query must be told from its neighbours there.
 inline Tensor some_keep(int64_t batch, int64_t tokens) {
   std::vector<uint8_t> keep;
   for (int64_t i = 0; i < batch * tokens; ++i) {
     const int64_t t = i % tokens;
-    keep.push_back(!(t % 3 == 1 && t < tokens / 2) && t < std::max(tokens - 40, tokens / 2));
+    keep.push_back(
+        !(t % 3 == 1 && t >= tokens / 3 && t < tokens / 2) &&
+        t < std::max(tokens - 40, tokens / 2));
   }
   return from_values(keep, {batch, tokens});
 }
