@@ -82,6 +82,13 @@ class CachingCpuAllocator final : public Allocator {
         ++stats_.cache_hits;
       } else {
         block = rounded > kLargeBytes ? map(rounded + kGap) : carve(rounded);
+        SLUICE_CHECK(
+            block != nullptr,
+            ArgumentError,
+            "allocate: needs {} bytes, but at most {} are available ({} in use)",
+            bytes,
+            limit_ - std::min(limit_, stats_.bytes_reserved),
+            stats_.bytes_in_use);
         cached.add_block();
       }
       ++stats_.allocations;
@@ -139,6 +146,7 @@ class CachingCpuAllocator final : public Allocator {
     return block;
   }
 
+  // Null when the system has not that much.
   std::byte* map(size_t bytes) {
     const size_t length = (bytes + kHugePage - 1) / kHugePage * kHugePage;
     const auto fits = [&] { return length <= limit_ && stats_.bytes_reserved <= limit_ - length; };
@@ -149,13 +157,7 @@ class CachingCpuAllocator final : public Allocator {
       const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
       raw = mmap(nullptr, length + kHugePage, PROT_READ | PROT_WRITE, flags, -1, 0);
     }
-    SLUICE_CHECK(
-        raw != MAP_FAILED,
-        ArgumentError,
-        "allocate: needs {} bytes, but at most {} are available ({} in use)",
-        bytes,
-        limit_ - std::min(limit_, stats_.bytes_reserved),
-        stats_.bytes_in_use);
+    if (raw == MAP_FAILED) return nullptr;
     auto* const begin = static_cast<std::byte*>(raw);
     const size_t head = (kHugePage - reinterpret_cast<uintptr_t>(raw) % kHugePage) % kHugePage;
     if (head > 0) munmap(begin, head);
@@ -169,6 +171,7 @@ class CachingCpuAllocator final : public Allocator {
   std::byte* carve(size_t bytes) {
     if (arena_left_ < bytes + kGap) {
       std::byte* const fresh = map(kArenaBytes);
+      if (fresh == nullptr) return nullptr;
       split_rest_of_arena();
       arena_ = fresh + kGap;  // a gap in front of the first block, too
       arena_left_ = kArenaBytes - kGap;
