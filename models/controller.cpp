@@ -2,11 +2,13 @@
 
 #include <cmath>
 
+#include "autograd/autograd.h"
 #include "ops/binary.h"
 #include "ops/cat.h"
 #include "ops/linear.h"
 #include "ops/reduce.h"
 #include "ops/unary.h"
+#include "ops/view.h"
 
 namespace sluice {
 namespace {
@@ -15,19 +17,16 @@ namespace {
 Tensor token_features(const Tensor& residual, int64_t offset, int64_t context) {
   const int64_t B = residual.size(0);
   const int64_t T = residual.size(1);
-  const int64_t C = residual.size(2);
-  const Tensor rows = to_contiguous(to_dtype(residual.detach(), DType::f32));
-  const Tensor features = empty({B, T, 2});
-  const float* x = rows.data<float>();
-  float* out = features.data<float>();
+  const autograd::NoGrad no_grad;
+  const Tensor x = to_dtype(residual.detach(), DType::f32);
+  const Tensor squares = ops::mean(ops::square(x), {-1});
+  const Tensor norms = ops::mul(ops::log(ops::add(squares, 1e-12)), 0.5);
+  const Tensor positions = empty({T, 1});
   const double scale = 1.0 / std::log(1.0 + double(context));
-  for (int64_t r = 0; r < B * T; ++r) {
-    double square = 0;
-    for (int64_t c = 0; c < C; ++c) square += double(x[r * C + c]) * double(x[r * C + c]);
-    out[2 * r] = float(0.5 * std::log(square / double(C) + 1e-12));
-    out[2 * r + 1] = float(std::log(1.0 + double(offset + r % T)) * scale);
+  for (int64_t t = 0; t < T; ++t) {
+    positions.data<float>()[t] = float(std::log(1.0 + double(offset + t)) * scale);
   }
-  return features;
+  return ops::cat({ops::reshape(norms, {B, T, 1}), ops::expand(positions, {B, T, 1})}, -1);
 }
 
 }  // namespace
