@@ -23,6 +23,17 @@ AttentionFunction with(const AttentionOptions& options) {
   };
 }
 
+/// (times, ends.back()) ids of segments that end there.
+Tensor segments_up_to(const std::vector<int64_t>& ends, int64_t times) {
+  std::vector<int32_t> ids;
+  for (int64_t n = 0; n < times; ++n) {
+    for (size_t end = 0; end < ends.size(); ++end) {
+      ids.resize(size_t(n * ends.back() + ends[end]), int32_t(end));
+    }
+  }
+  return from_values(ids, {times, ends.back()});
+}
+
 std::vector<AttentionCase> cases() {
   std::vector<AttentionCase> all = attention_cases();
   const AttentionCase more[] = {
@@ -31,13 +42,16 @@ std::vector<AttentionCase> cases() {
       {"width 128", 1, 1, 1, 70, 75, 128},
       {"not causal, no key", 1, 2, 2, 9, 0, 8, {.causal = false}},
       {"not causal, query list", 1, 2, 1, 90, 90, 20, {.causal = false}},
-      {"keep, list, segments", 1, 2, 1, 150, 150, 8},
+      {"keep, list, long segments", 1, 2, 1, 150, 150, 8},
   };
   for (const AttentionCase& c : more) all.push_back(c);
   all[all.size() - 2].options.queries = some_queries({90});
-  all.back().options.queries = some_queries({150});
-  all.back().options.keep = some_keep(1, 150);
-  all.back().options.segments = some_segments(1, 150);
+  // Chunks of 32 tokens meet inside the segments.
+  all.back().options.segments = segments_up_to({40, 110, 111, 150}, 1);
+  all.push_back(all.back());
+  all[all.size() - 2].options.queries = some_queries({150});
+  all[all.size() - 2].options.keep = some_keep(1, 150);
+  all.back().name = "long segments";
   return all;
 }
 
@@ -244,23 +258,14 @@ TEST(LinearAttention, SpansOfFewPairsEqualOneSweep) {
   const auto first = [](const Tensor& x) {
     return x.alias({1, x.size(1), x.size(2), x.size(3)}, x.strides(), x.offset());
   };
-  const auto rows = [](const std::vector<int32_t>& values, int64_t times) {
-    std::vector<int32_t> all;
-    for (int64_t n = 0; n < times; ++n) all.insert(all.end(), values.begin(), values.end());
-    return from_values(all, {times, int64_t(values.size())});
-  };
-  // Segments that end inside, at and behind the bounds at 512 and 1024.
-  std::vector<int32_t> ids(1500, 4);
-  for (int64_t t = 100; t < 512; ++t) ids[size_t(t)] = 1;
-  for (int64_t t = 700; t < 1024; ++t) ids[size_t(t)] = 2;
-  std::vector<int32_t> long_segment(1500, 1);
-  long_segment[0] = 0;
+  // Spans meet at 512 and 1024. Segments end there, cross one or both of the bounds, or end before.
+  const std::vector<int64_t> ends[] = {{100, 512, 700, 1024, 1500}, {100, 700, 1500}, {1, 1500}};
   const ops::QueryList list = some_queries({1300});
-  for (const int option : {0, 1, 2, 3}) {
+  for (const int option : {0, 1, 2, 3, 4}) {
     AttentionOptions few, many;
-    if (option == 1 || option == 2) {
-      few.segments = rows(option == 1 ? ids : long_segment, 1);
-      many.segments = rows(option == 1 ? ids : long_segment, 9);
+    if (option < 3) {
+      few.segments = segments_up_to(ends[option], 1);
+      many.segments = segments_up_to(ends[option], 9);
     }
     if (option == 3) {
       few.queries = list;
