@@ -3,7 +3,7 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 install(TARGETS sluice EXPORT sluice_targets)
-foreach(folder engine autograd ops models)
+foreach(folder engine kernels autograd ops models)
   install(DIRECTORY ${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sluice
           FILES_MATCHING PATTERN "*.h")
 endforeach()

@@ -93,7 +93,8 @@ void Projection::collect(const std::string& prefix, std::vector<NamedTensor>& pa
   parameters.push_back({prefix + "k_norm.weight", k_norm});
 }
 
-AttentionLayer::AttentionLayer(const MetaAttentionConfig& config, int64_t layer, Initialiser& init)
+AttentionLayer::AttentionLayer(
+    const MetaAttentionConfig& config, int64_t layer, Initialiser& init, Initialiser& routers)
     : config_(config),
       layer_(layer),
       kind_(config.kind(layer)),
@@ -101,7 +102,8 @@ AttentionLayer::AttentionLayer(const MetaAttentionConfig& config, int64_t layer,
       baseline_(zeros({1})) {
   const int count = config.separate_projections ? kExperts : 1;
   for (int i = 0; i < count; ++i) projections_.emplace_back(config, init);
-  if (kind_ == LayerKind::routed) controller_ = std::make_shared<Controller>(config, layer, init);
+  if (kind_ == LayerKind::routed)
+    controller_ = std::make_shared<Controller>(config, layer, routers);
 }
 
 RouteDecision AttentionLayer::decide(
@@ -111,7 +113,12 @@ RouteDecision AttentionLayer::decide(
   if (kind_ != LayerKind::routed) {
     return decide_control(kind_, x.size(0), x.size(1), config_, options, key);
   }
-  return decide_routed((*controller_)(x, normed, 0), config_, layer_, options, key);
+  // A mode that ignores the posterior does not pay for it, unless it is asked to report it.
+  Posterior posterior;
+  if (reads_posterior(options.mode) || options.statistics) {
+    posterior = (*controller_)(x, normed, 0);
+  }
+  return decide_routed(posterior, x.size(0), x.size(1), config_, layer_, options, key);
 }
 
 Tensor AttentionLayer::mix(const Tensor& normed, const Tensor& weights, LayerOutput& result) const {
@@ -127,7 +134,11 @@ Tensor AttentionLayer::mix(const Tensor& normed, const Tensor& weights, LayerOut
     }
     if (!shared) outputs.back() = ops::linear(outputs.back(), own.out, {});
   }
-  const Tensor mixed = ops::mix_experts(weights, outputs);
+  Tensor mixed;
+  {
+    const ScopedTimer timer(result.attention_ms);
+    mixed = ops::mix_experts(weights, outputs);
+  }
   return shared ? ops::linear(mixed, projections_[0].out, {}) : mixed;
 }
 

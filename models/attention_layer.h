@@ -51,7 +51,10 @@ struct LayerOutput {
 /// Thread-safety: one thread at a time (the baseline of straight-through is state).
 class AttentionLayer {
  public:
-  AttentionLayer(const MetaAttentionConfig& config, int64_t layer, Initialiser& init);
+  /// `routers` initialises the controller apart from the rest, so that models of one seed share the
+  /// values of all parameters that they have in common.
+  AttentionLayer(
+      const MetaAttentionConfig& config, int64_t layer, Initialiser& init, Initialiser& routers);
 
   /// Shapes  x: (B, T, C), the residual stream
   LayerOutput operator()(const Tensor& x, const StepOptions& options) const;

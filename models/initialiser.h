@@ -11,7 +11,8 @@ namespace sluice {
 /// Makes leaves that require gradients; the same seed and order of calls give the same values.
 class Initialiser {
  public:
-  explicit Initialiser(uint64_t seed) : seed_(seed) {}
+  explicit Initialiser(uint64_t seed, uint64_t first_stream = 0)
+      : seed_(seed), next_stream_(first_stream) {}
 
   /// Normal(0, deviation).
   Tensor normal(const Shape& shape, double deviation) {
@@ -27,7 +28,7 @@ class Initialiser {
 
  private:
   uint64_t seed_;
-  uint64_t next_stream_ = 0;
+  uint64_t next_stream_;
 };
 
 }  // namespace sluice

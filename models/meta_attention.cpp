@@ -24,10 +24,11 @@ MetaAttentionConfig validated(const MetaAttentionConfig& config) {
 MetaAttentionLM::MetaAttentionLM(const MetaAttentionConfig& config, uint64_t seed)
     : config_(validated(config)), multiplier_(zeros({1})) {
   Initialiser init(seed);
+  Initialiser routers(seed, uint64_t{1} << 31);
   embedding_ = init.normal({config.vocabulary, config.width}, 0.02);
   const double depth_scale = 0.02 / std::sqrt(2.0 * double(config.layers));
   for (int64_t layer = 0; layer < config.layers; ++layer) {
-    AttentionLayer attention(config_, layer, init);
+    AttentionLayer attention(config_, layer, init, routers);
     const Tensor norm = init.constant({config.width}, 1);
     const Tensor up = init.normal({config.feed_forward, config.width}, 0.02);
     const Tensor down = init.normal({config.width, config.feed_forward}, depth_scale);

@@ -12,9 +12,9 @@ namespace sluice {
 
 struct ModelOutput {
   Tensor logits;             ///< (B, T, V)
-  Tensor token_losses;       ///< (B, T) f32, nats; undefined without targets
+  Tensor token_losses;       ///< (B, T) f32, nats; undefined without targets and in training
   Tensor cross_entropy;      ///< their mean, scalar; undefined without targets
-  Tensor objective;          ///< what training minimises, scalar; undefined unless training
+  Tensor objective;          ///< what training minimises, scalar; undefined without targets
   double expected_cost = 0;  ///< mean over routed layers, all-full = 1; training only
   double kl = 0;             ///< sum over routed layers of the mean KL, nats; training only
   double attention_ms = 0;   ///< forward, all layers
@@ -28,7 +28,8 @@ struct ModelOutput {
 ///   objective = CE + w * sum_l KL_l + lambda * mean_l cost_l
 ///
 /// lambda rises while the expected cost exceeds the target and falls to 0 below it (dual ascent).
-/// Causal in every mode: the output at t depends on tokens 0..t only.
+/// Causal in every mode but `random`, which shuffles the routes of a whole row: the output at t
+/// depends on tokens 0..t only.
 ///
 /// Source  arXiv:2605.28384; departs from it: causal experts, shared projections, QK-norm and RoPE,
 ///         features from the residual stream, cost held by a multiplier

@@ -240,15 +240,16 @@ std::array<double, kExperts> expert_costs(const MetaAttentionConfig& config, int
     const auto& table = config.cost_table;
     return {1.0, table[1] / table[0], table[2] / table[0]};
   }
-  // Multiply-adds per query and unit of head width, causal, averaged over the positions: two
-  // products with every visible key; for linear attention two with the state (D + 1 columns) and
-  // two with half a chunk of 64.
+  // Multiply-adds per query and unit of head width, causal, averaged over the positions. Softmax:
+  // two products with every visible key. Linear: the state of D + 1 columns is read once and
+  // advanced once, and there are two products with half a chunk of kLinearChunk keys.
   const double T = double(std::max<int64_t>(1, tokens));
   const double W = std::min(T, double(config.window));
   const double D = double(config.head_width());
   const double full = T + 1;
   const double window = 2 * (W * (W + 1) / 2 + (T - W) * W) / T;
-  const double linear = 4 * (D + 1) + std::min(T, 64.0);
+  constexpr double kLinearChunk = 32;
+  const double linear = 2 * (D + 1) + std::min(T, kLinearChunk);
   return {1.0, linear / full, window / full};
 }
 

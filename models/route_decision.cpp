@@ -49,16 +49,21 @@ Tensor training_weights(
 
 }  // namespace
 
+bool reads_posterior(RouteMode mode) {
+  return mode == RouteMode::soft || mode == RouteMode::straight_through ||
+         mode == RouteMode::hard || mode == RouteMode::random;
+}
+
 RouteDecision decide_routed(
     const Posterior& posterior,
+    int64_t batch,
+    int64_t tokens,
     const MetaAttentionConfig& config,
     int64_t layer,
     const StepOptions& options,
     PhiloxKey key) {
-  const int64_t B = posterior.mean.size(0);
-  const int64_t T = posterior.mean.size(1);
   const Weights prior = prior_counts(config);
-  const Weights costs = expert_costs(config, T);
+  const Weights costs = expert_costs(config, tokens);
   RouteDecision decision;
   switch (options.mode) {
     case RouteMode::soft:
@@ -77,24 +82,24 @@ RouteDecision decide_routed(
       decision.ids = shuffle_routes(argmax_routes(posterior.mean), purpose(key, 3));
       break;
     case RouteMode::prior:
-      decision.weights = constant_weights(B, T, prior);
+      decision.weights = constant_weights(batch, tokens, prior);
       break;
     case RouteMode::uniform:
-      decision.weights = constant_weights(B, T, {1, 1, 1});
+      decision.weights = constant_weights(batch, tokens, {1, 1, 1});
       break;
     case RouteMode::warm:
       SLUICE_CHECK(
           !config.warm_kinds.empty(), ArgumentError, "model: mode 'warm' needs warm_kinds");
-      decision.ids = constant_routes(B, T, config.warm_expert(layer));
+      decision.ids = constant_routes(batch, tokens, config.warm_expert(layer));
       break;
     case RouteMode::full:
-      decision.ids = constant_routes(B, T, Expert::full);
+      decision.ids = constant_routes(batch, tokens, Expert::full);
       break;
     case RouteMode::linear:
-      decision.ids = constant_routes(B, T, Expert::linear);
+      decision.ids = constant_routes(batch, tokens, Expert::linear);
       break;
     case RouteMode::window:
-      decision.ids = constant_routes(B, T, Expert::window);
+      decision.ids = constant_routes(batch, tokens, Expert::window);
       break;
   }
   const bool learns =

@@ -31,14 +31,20 @@ struct RouteDecision {
   RouteStats stats;  ///< filled on request; routed layers only
 };
 
+/// True for the modes whose routes or weights come from the posterior.
+bool reads_posterior(RouteMode mode);
+
 /// The decision of a routed layer from its posterior, in the mode of `options`. Divergence and cost
 /// are part of the objective only where the task trains the posterior too, in the modes soft and
 /// straight_through: elsewhere they would pull it to the prior and to the cheapest expert.
 ///
-/// Shapes  posterior: (B, T, 3)
+/// Shapes  posterior: (B, T, 3); undefined where reads_posterior(mode) is false and no statistics
+///         are wanted
 /// Grads   through weights, drawn_weight, kl and cost to the posterior
 RouteDecision decide_routed(
     const Posterior& posterior,
+    int64_t batch,
+    int64_t tokens,
     const MetaAttentionConfig& config,
     int64_t layer,
     const StepOptions& options,

@@ -1,5 +1,6 @@
 #include "models/decode.h"
 
+#include <array>
 #include <cmath>
 
 #include <gtest/gtest.h>
@@ -67,15 +68,18 @@ void expect_prefill_equals_decode(const MetaAttentionConfig& config) {
   for (int64_t t = 130; t < kTokens; ++t) feed(t, t + 1);
   EXPECT_EQ(decoder.position(), kTokens);
 
+  std::array<int64_t, kExperts> used{};
+  bool routes = false;
   for (size_t layer = 0; layer < prefill.layers.size(); ++layer) {
     const Tensor& ids = prefill.layers[layer].decision.ids;
     if (!ids.defined()) continue;
+    routes = true;
     const auto expected = ids.to_vector<int32_t>();
     ASSERT_EQ(decoder.routes()[layer], expected) << "layer " << layer;
-    for (int expert = 0; expert < kExperts; ++expert) {
-      EXPECT_GT(std::count(expected.begin(), expected.end(), expert), 0)
-          << "the case must use expert " << expert << " in layer " << layer;
-    }
+    for (const int32_t id : expected) ++used[size_t(id)];
+  }
+  for (size_t expert = 0; expert < kExperts && routes; ++expert) {
+    EXPECT_GT(used[expert], 30) << "the case must use expert " << expert;
   }
   const auto reference = prefill.logits.to_vector<float>();
   double scale = 0;

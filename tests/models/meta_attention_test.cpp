@@ -73,6 +73,7 @@ constexpr RouteMode kCausalModes[] = {
     RouteMode::hard,
     RouteMode::prior,
     RouteMode::uniform,
+    RouteMode::warm,
     RouteMode::full,
     RouteMode::linear,
     RouteMode::window};
@@ -83,6 +84,7 @@ TEST(MetaAttention, NoModeLooksIntoTheFuture) {
   for (const bool separate : {false, true}) {
     MetaAttentionConfig config = small_config();
     config.separate_projections = separate;
+    config.warm_kinds = {"linear", "full"};
     const MetaAttentionLM model = lively_model(config);
     const int64_t T = 150;
     const Tensor tokens = random_tokens(2, T, config.vocabulary, 1);
@@ -275,6 +277,38 @@ TEST(MetaAttention, ShuffledRoutesKeepTheCounts) {
   const ModelOutput random = model.forward(tokens, {}, in_mode(RouteMode::random));
   // The first layer sees the same input in both modes, so its counts must agree row by row.
   EXPECT_EQ(route_shares(hard.layers[0].decision.ids), route_shares(random.layers[0].decision.ids));
+}
+
+TEST(MetaAttention, ModelsOfOneSeedShareTheirCommonParameters) {
+  MetaAttentionConfig config = small_config();
+  const MetaAttentionLM routed(config, 4);
+  config.layer_kinds = {"window", "full"};
+  const MetaAttentionLM control(config, 4);
+  std::map<std::string, Tensor> values;
+  for (const NamedTensor& named : routed.parameters()) values[named.name] = named.tensor;
+  for (const NamedTensor& named : control.parameters()) {
+    EXPECT_TRUE(bit_equal(values.at(named.name), named.tensor, named.name));
+  }
+}
+
+// Multiply-adds of one head and unit of width, counted loop by loop.
+TEST(MetaAttention, PricesAreTheCountedProducts) {
+  MetaAttentionConfig config = small_config();
+  config.context = 1024;
+  constexpr int64_t kChunk = 32;  // of linear attention
+  const int64_t D = config.head_width();
+  for (const int64_t T : {32, 96, 1024}) {
+    double full = 0, window = 0, linear = 0;
+    for (int64_t t = 0; t < T; ++t) {
+      full += 2 * double(t + 1);
+      window += 2 * double(std::min(t + 1, config.window));
+      linear += 2 * double(D + 1) + 2 * double(t % kChunk + 1);
+    }
+    const auto costs = expert_costs(config, T);
+    EXPECT_EQ(costs[0], 1.0);
+    EXPECT_NEAR(costs[2], window / full, 1e-12);
+    EXPECT_NEAR(costs[1], linear / full, 0.02 * linear / full) << "half a chunk on average";
+  }
 }
 
 TEST(MetaAttention, RefusesBadInput) {
