@@ -57,11 +57,14 @@ TEST(Backward, MissingOutputGradientsAreUndefined) {
 }
 
 TEST(Backward, SharedGradientIsNeverAddedToInPlace) {
-  // add() hands one tensor to both of its inputs; the sum for y must not show in that of x.
+  // add() hands one tensor to both of its inputs. That of z is added to later, when `tens` has
+  // run, and the sum must not show in that of x.
   const Tensor x = leaf({1, 1});
   const Tensor y = leaf({1, 1});
-  const Tensor z = mul(y, values({1, 1}));
-  backward(sum(add(add(x, z), mul(z, values({10, 10})))));
+  const Tensor ones = values({1, 1});
+  const Tensor z = mul(y, ones);
+  const Tensor tens = mul(z, values({10, 10}));
+  backward(sum(mul(add(add(x, z), tens), ones)));
   EXPECT_EQ(grad_of(x), (Doubles{1, 1}));
   EXPECT_EQ(grad_of(y), (Doubles{11, 11}));
   accumulate_into(grad(x), values({100, 100}));
@@ -109,6 +112,22 @@ TEST(Backward, LeafGradientKeepsNoLargerMemoryAlive) {
   EXPECT_EQ(grad(x).storage()->bytes(), 2 * sizeof(double));
 }
 
+// Hands its gradient on as it is, as a reshape does.
+struct Through final : Node {
+  explicit Through(const Tensor& a) : Node("through", {a}) {}
+  std::vector<Tensor> backward(std::span<const Tensor> grads) override { return {grads[0]}; }
+};
+
+TEST(Backward, GradientHandedThroughIsNotCopied) {
+  const Tensor x = leaf({1});
+  const Tensor y = values({1});
+  record<Through>(y, x);
+  const uint64_t before = cpu_allocator()->stats().allocations;
+  backward(y);
+  EXPECT_EQ(cpu_allocator()->stats().allocations - before, 1u);  // the 1 it starts from
+  EXPECT_EQ(grad_of(x), (Doubles{1}));
+}
+
 TEST(Backward, LeafTurnedOffAfterRecordingGetsNothing) {
   const Tensor x = leaf({1, 2});
   const Tensor y = leaf({3, 4});
@@ -149,9 +168,9 @@ TEST(Backward, DeepChainNeedsNoStack) {
   { const Tensor unused = chain(x); }  // and one that never ran
 }
 
-// Keeps a tensor with its history: nodes then own each other through tensors, too.
+// Keeps a tensor with its history, not as an input: nodes then own each other through tensors only.
 struct Holder final : Node {
-  explicit Holder(const Tensor& a) : Node("holder", {a}), held(a) {}
+  explicit Holder(const Tensor& a) : Node("holder", {}), held(a) {}
   std::vector<Tensor> backward(std::span<const Tensor> grads) override { return {grads[0]}; }
   Tensor held;
 };

@@ -1,6 +1,8 @@
 // A recomputed block must give the gradients of the plain one, bit for bit, from less memory.
 #include "autograd/recompute.h"
 
+#include <memory>
+
 #include <gtest/gtest.h>
 
 #include "engine/errors.h"
@@ -173,7 +175,9 @@ TEST(Recompute, CapturedResultGetsItsGradient) {
   const Tensor scaled = mul(weight, values({2, 2, 2, 2, 2}));  // not a leaf
   const Tensor x = normal(5, 2);
   const std::vector<Tensor> parameters = {scaled};
-  backward(sum(recompute([&](const Tensor& in) { return mul(in, scaled); }, x, parameters)));
+  const Tensor y = recompute([&](const Tensor& in) { return mul(in, scaled); }, x, parameters);
+  EXPECT_EQ(graph_report(y)[0].name, "recompute");  // though no input needs a gradient
+  backward(sum(y));
   std::vector<double> expected = x.to_vector<double>();
   for (double& value : expected) value *= 2;
   EXPECT_EQ(grad(weight).to_vector<double>(), expected);
@@ -197,6 +201,17 @@ TEST(Recompute, RecordsNothingWhenNothingNeedsAGradient) {
   backward(root);
   EXPECT_EQ(runs, 5);
   SLUICE_EXPECT_THROW((backward(root), 0), GradError, "an earlier backward freed them");
+}
+
+TEST(Recompute, FreesWhatTheBlockHoldsOnceItHasRun) {
+  auto held = std::make_shared<int>(1);
+  const std::weak_ptr<int> watch = held;
+  const Tensor root = sum(recompute(
+      [held = std::move(held)](const Tensor& in) { return *held == 1 ? exp(in) : in; },
+      normal_leaf(5, 1)));
+  EXPECT_FALSE(watch.expired());
+  backward(root);
+  EXPECT_TRUE(watch.expired());
 }
 
 TEST(Recompute, StaleInputIsAnError) {
