@@ -29,15 +29,21 @@ Tensor linked(const Tensor& saved, const Edge& edge) {
 
 class Recompute final : public Node {
  public:
-  Recompute(Block block, std::span<const Tensor> inputs, std::span<const Tensor> outputs)
+  Recompute(
+      Block block,
+      std::span<const Tensor> inputs,
+      std::span<const Tensor> parameters,
+      std::span<const Tensor> outputs)
       : Node("recompute", inputs),
         block_(std::move(block)),
-        count_(static_cast<int>(inputs.size())) {
+        count_(static_cast<int>(inputs.size())),
+        parameters_(parameters.begin(), parameters.end()) {
     save(inputs);
     for (const Tensor& output : outputs) shapes_.push_back(output.shape());
   }
 
   std::vector<Root> expand(std::span<const Tensor> grad_outputs) override {
+    for (const SavedTensor& parameter : parameters_) parameter.get(name());
     std::vector<Tensor> inputs;
     for (int i = 0; i < count_; ++i) {
       inputs.push_back(linked(saved(i), edges()[static_cast<size_t>(i)]));
@@ -68,10 +74,15 @@ class Recompute final : public Node {
   std::vector<Tensor> backward(std::span<const Tensor>) override { return {}; }
 
  private:
-  void on_release() override { block_ = nullptr; }
+  void on_release() override {
+    block_ = nullptr;
+    parameters_ = {};
+  }
 
   Block block_;
   int count_;
+  // Only their versions matter: the block owns them anyway, so they are no part of saved_bytes.
+  std::vector<SavedTensor> parameters_;
   std::vector<Shape> shapes_;
 };
 
@@ -92,7 +103,7 @@ std::vector<Tensor> recompute(
     outputs[i] = outputs[i].detach();
     if (is_floating(outputs[i].dtype())) recorded[i] = outputs[i];
   }
-  set_history(std::make_shared<Recompute>(std::move(block), inputs, outputs), recorded);
+  set_history(std::make_shared<Recompute>(std::move(block), inputs, parameters, outputs), recorded);
   return outputs;
 }
 

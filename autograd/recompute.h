@@ -23,8 +23,8 @@ using Block = std::function<std::vector<Tensor>(std::span<const Tensor> inputs)>
 ///
 /// Grads   those of the block
 /// Cost    one more forward of the block; saves its inputs, and during its backward what it saves
-/// Throws  GradError in backward when an input was written to since, or when the second run gives
-///         other shapes than the first; whatever the block throws
+/// Throws  GradError in backward when an input or one of `parameters` was written to since, or when
+///         the second run gives other shapes than the first; whatever the block throws
 /// Source  Chen, Xu, Zhang, Guestrin 2016, arXiv:1604.06174
 std::vector<Tensor> recompute(
     Block block, std::span<const Tensor> inputs, std::span<const Tensor> parameters = {});

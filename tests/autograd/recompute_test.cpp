@@ -222,6 +222,17 @@ TEST(Recompute, StaleInputIsAnError) {
   SLUICE_EXPECT_THROW((backward(root), 0), GradError, "backward of recompute: a saved tensor");
 }
 
+// The second run would use the new values: gradients of another function.
+TEST(Recompute, StaleParameterIsAnError) {
+  const Tensor x = normal_leaf(5, 1), weight = normal_leaf(5, 2);
+  const std::vector<Tensor> parameters = {weight};
+  const auto block = [&](const Tensor& in) { return mul(in, weight); };
+  const Tensor y = recompute(block, x, parameters);
+  EXPECT_EQ(graph_report(y)[0].saved_bytes, 5 * sizeof(double));
+  fill(weight, 0);
+  SLUICE_EXPECT_THROW((backward(sum(y)), 0), GradError, "backward of recompute: a saved tensor");
+}
+
 TEST(Recompute, BlockThatIsNotPureIsAnError) {
   const Tensor x = normal_leaf(5, 1);
   int runs = 0;
