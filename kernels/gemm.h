@@ -39,10 +39,10 @@ size_t gemm_scratch_bytes(const GemmArgs& args, int threads);
 
 /// c[i,j] = activation(sum over k of a[i,k] * b[k,j] + bias[j]) (+ c[i,j]), for each batch.
 ///
-/// The bits depend on the shapes, the layout of b and the instruction set, never on the thread
-/// count. They may depend on m: for m < 8 and transposed b a row is computed by dot products, which
-/// sum in another order than the blocked path, so a row alone may differ in its last bits from the
-/// same row in a batch.
+/// The bits depend on the shapes, the layout of a and b and the instruction set, never on the
+/// thread count. Those of a row do not depend on the number of rows or batches, but for two cases:
+/// m < 8 with transposed b is computed by dot products, which sum in another order than the blocked
+/// path, and with transposed a (weight gradients) a long sum is cut when there are few blocks.
 void gemm(CpuContext& context, const GemmArgs& args);
 
 }  // namespace sluice::kernels

@@ -30,9 +30,10 @@ GemmPlan gemm_plan(const GemmArgs& args, SimdLevel level) {
     return args.batch * ceil_div(args.m, rows) * plan.column_blocks;
   };
   int64_t rows = kBlockRows;
-  // A weight gradient has few blocks and a long sum: cut the sum, which costs one pass over c.
+  // A weight gradient has few blocks and a long sum: cut the sum, which costs one pass over c. Only
+  // there: a row of activations must not change its bits with the number of rows around it.
   const int64_t blocks = blocks_of(rows);
-  const bool split = depths >= 4 && blocks < kBlocksWanted;
+  const bool split = args.a.transposed && depths >= 4 && blocks < kBlocksWanted;
   const int64_t splits = split ? std::min(depths, ceil_div(kBlocksWanted, blocks)) : 1;
   plan.depths_per_split = ceil_div(depths, splits);
   plan.splits = ceil_div(depths, plan.depths_per_split);
