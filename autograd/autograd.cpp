@@ -88,6 +88,13 @@ class Pass {
         node.name());
     std::vector<Node::Root> roots = node.expand(arrived);
     std::vector<Tensor> grads = node.backward(arrived);
+    SLUICE_CHECK(
+        grads.empty() || grads.size() == node.edges().size(),
+        GradError,
+        "backward of {}: must return {} gradients, one for each input, or none, got {}",
+        node.name(),
+        node.edges().size(),
+        grads.size());
     // Freed before anything is passed on: a gradient that the node handed through then has one
     // owner again, and the peak of memory is lower by what the node had saved.
     arrived.clear();
@@ -98,7 +105,7 @@ class Pass {
       root.result = {};
       deliver(edge, std::move(root.gradient));
     }
-    for (size_t i = 0; i < grads.size() && i < node.edges().size(); ++i) {
+    for (size_t i = 0; i < grads.size(); ++i) {
       const Edge& edge = node.edges()[i];
       if (!edge || !grads[i].defined()) continue;
       SLUICE_CHECK(
@@ -164,6 +171,17 @@ void set_grad(const Tensor& leaf, const Tensor& grad) {
         "set_grad: dtype must be {}, got {}",
         name_of(leaf.dtype()),
         name_of(grad.dtype()));
+    SLUICE_CHECK(
+        grad.device() == leaf.device(),
+        DeviceError,
+        "set_grad: gradient must be on {}, got {}",
+        to_string(leaf.device()),
+        to_string(grad.device()));
+    SLUICE_CHECK(
+        grad.contiguous(),
+        ArgumentError,
+        "set_grad: gradient must be contiguous, got {}",
+        describe(grad));
   }
   leaf.grad_meta()->grad = grad;
 }

@@ -19,7 +19,8 @@ bool requires_grad(const Tensor& tensor);
 /// The accumulated gradient of a leaf; undefined before the first backward.
 Tensor grad(const Tensor& leaf);
 /// Replaces it; an undefined tensor clears it. The tensor itself is kept and later added to in
-/// place. Throws GradError (not a leaf that requires a gradient), ShapeError, DTypeError.
+/// place. Throws GradError (not a leaf that requires a gradient), ShapeError, DTypeError,
+/// DeviceError, ArgumentError (not contiguous).
 void set_grad(const Tensor& leaf, const Tensor& grad);
 
 struct BackwardOptions {
@@ -35,7 +36,8 @@ struct BackwardOptions {
 /// their gradients and others not.
 ///
 /// Throws  GradError (root needs no gradient, graph already freed, saved data written since, a node
-///         returned a gradient of the wrong shape or dtype), ShapeError, DTypeError, DeviceError
+///         returned too few or too many gradients or one of the wrong shape or dtype), ShapeError,
+///         DTypeError, DeviceError
 void backward(const Tensor& root, const Tensor& grad_root = {}, BackwardOptions options = {});
 
 /// True when operations of this thread are recorded.

@@ -71,7 +71,8 @@ class Node {
 
   /// Gradients of the inputs, in their order, from those of the outputs. A grad_output is undefined
   /// when nothing depended on that output; a result may be undefined (no gradient, or a zero one),
-  /// else it has the input's shape and dtype. Runs in no-grad mode.
+  /// else it has the input's shape and dtype; no results at all are no gradients. Runs in no-grad
+  /// mode.
   virtual std::vector<Tensor> backward(std::span<const Tensor> grad_outputs) = 0;
 
   /// A recorded tensor and the gradient that it receives.

@@ -268,6 +268,28 @@ TEST(Backward, GradientOfTheWrongKindIsAnError) {
       "gradient of input 0 must be f64 (2), got f32 (2)");
 }
 
+struct WrongCount final : Node {
+  WrongCount(const Tensor& a, size_t returned) : Node("wrong", {a, a}), count(returned) {}
+  std::vector<Tensor> backward(std::span<const Tensor> grads) override {
+    return std::vector<Tensor>(count, grads[0]);
+  }
+  size_t count;
+};
+
+TEST(Backward, WrongNumberOfGradientsIsAnError) {
+  const Tensor x = leaf({2, 3});
+  for (const size_t count : {0, 1, 2, 3}) {
+    const Tensor y = values({1, 1});
+    record<WrongCount>(y, x, count);
+    if (count == 0 || count == 2) {
+      EXPECT_NO_THROW(backward(y, values({1, 1})));
+      continue;
+    }
+    SLUICE_EXPECT_THROW(
+        (backward(y, values({1, 1})), 0), GradError, "backward of wrong: must return 2 gradients");
+  }
+}
+
 TEST(Backward, ArgumentsAreChecked) {
   const Tensor x = leaf({2, 3});
   const Tensor y = mul(x, x);
@@ -284,6 +306,10 @@ TEST(Backward, ArgumentsAreChecked) {
   SLUICE_EXPECT_THROW((set_grad(values({1}), Tensor()), 0), GradError, "requires a gradient");
   SLUICE_EXPECT_THROW((set_grad(x, values({1})), 0), ShapeError, "shape must be (2), got (1)");
   SLUICE_EXPECT_THROW((set_grad(x, zeros({2})), 0), DTypeError, "dtype must be f64, got f32");
+  SLUICE_EXPECT_THROW(
+      (set_grad(x, zeros({2}, {DType::f64, {DeviceType::simt, 0}})), 0), DeviceError, "on cpu");
+  SLUICE_EXPECT_THROW(
+      (set_grad(x, values({1}).alias({2}, {0}, 0)), 0), ArgumentError, "must be contiguous");
   SLUICE_EXPECT_THROW((record<Add>(x, x, x), 0), GradError, "output 0 must be a fresh tensor");
 }
 
