@@ -41,6 +41,7 @@ std::optional<DType> parse_dtype(const std::string& text) {
 // The JSON object of the header. The parser alone would keep the last of two equal names and would
 // follow nesting of any depth.
 json parse_json(const std::string& path, std::string_view text) {
+  SLUICE_CHECK(!text.empty(), IoError, "{}: header must begin with '{{', got nothing", path);
   SLUICE_CHECK(
       text.starts_with('{'),
       IoError,

@@ -10,6 +10,7 @@
 
 #include "engine/errors.h"
 #include "engine/file.h"
+#include "engine/safetensors_header.h"
 #include "tests/support/compare.h"
 
 namespace sluice {
@@ -260,6 +261,11 @@ TEST_F(Safetensors, MalformedHeaderIsRefused) {
     SLUICE_EXPECT_THROW(load_safetensors(path_), IoError, path_);
   }
   EXPECT_NO_THROW(load_safetensors(write_header("{" + a + "}", "1234")));
+}
+
+TEST(SafetensorsHeader, EmptyTextIsRefused) {
+  SLUICE_EXPECT_THROW(
+      parse_safetensors_header("file", "", 0), IoError, "file: header must begin with '{'");
 }
 
 TEST_F(Safetensors, EveryPrefixOfAFileIsRefused) {
