@@ -28,7 +28,9 @@ SLUICE_INLINE VecF exp2_nonpositive(VecF x) {
   bits += exponent << 23;
   Raw y;
   std::memcpy(&y, &bits, sizeof(y));
-  return {x.raw < low ? Raw{} : y};
+  y = x.raw < low ? Raw{} : y;
+  // Adding to the exponent bits of a NaN may carry into a finite number: 0xffffffff to -FLT_MAX.
+  return {x.raw == x.raw ? y : x.raw};
 }
 
 /// Lane by lane with the C library: f64 is for truth, not for speed.

@@ -1,8 +1,11 @@
 // Cases that broke other engines: golden values, closed forms, masks that hide everything, packed
 // sequences of odd lengths. Memory is filled with NaN before use, so a row left out shows.
+#include <bit>
+
 #include <gtest/gtest.h>
 
 #include "engine/context.h"
+#include "kernels/simd/dispatch.h"
 #include "ops/attention.h"
 #include "ops/sliding_window_attention.h"
 #include "tests/ops/attention_cases.h"
@@ -94,7 +97,7 @@ TEST(AttentionField, FullyMaskedRowsAreZeroAndFinite) {
   }
 }
 
-// A masked token's key and value may hold anything, even NaN.
+// The rows of a masked token may hold anything, even NaN, those of its query included.
 TEST(AttentionField, MaskedTokensMayBeNaN) {
   AttentionCase c{"", 1, 2, 2, 100, 100, 8};
   c.options.keep = some_keep(1, 100);
@@ -112,6 +115,24 @@ TEST(AttentionField, MaskedTokensMayBeNaN) {
     }
   }
   expect_same_bits(run_attention(with(c.options), in), clean, "NaN behind the mask");
+}
+
+// 2^x adds to the exponent bits, which turned a NaN with a full payload into +-FLT_MAX.
+TEST(AttentionField, NaNOfAnyPayloadReachesTheQueriesThatSeeIt) {
+  const auto chosen = kernels::simd_level();
+  for (int level = 0; level <= int(kernels::best_simd_level()); ++level) {
+    kernels::force_simd_level(kernels::SimdLevel(level));
+    for (const uint32_t bits : {0xffffffffu, 0x7fffffffu, 0x7fc00000u}) {
+      const Tensor q = randn({1, 1, 100, 8}, 1), k = randn({1, 1, 100, 8}, 2);
+      const Tensor v = randn({1, 1, 100, 8}, 3);
+      for (int64_t d = 0; d < 8; ++d) k.data<float>()[10 * 8 + d] = std::bit_cast<float>(bits);
+      const auto out = values_of(attention(q, k, v));
+      for (size_t i = 0; i < out.size(); ++i) {
+        ASSERT_EQ(std::isnan(out[i]), i >= 10 * 8) << "level " << level << " row " << i / 8;
+      }
+    }
+  }
+  kernels::force_simd_level(chosen);
 }
 
 // A2: only the last query of each sequence sees its one key.
