@@ -51,11 +51,14 @@ struct BackwardTile {
 };
 
 // Packs the tile's rows and computes delta in lanes: summed over d in the order of dP, so that a
-// query with a single key gets a score gradient of exactly 0.
+// query with a single key gets a score gradient of exactly 0. Query n sees keys [first[n],
+// last[n]).
 template <class T>
 SLUICE_INLINE void load_tile(
     const AttentionBackward& args,
     const QueryTileWork& work,
+    const int* first,
+    const int* last,
     int lanes,
     BackwardTile<Accumulator<T>>& tile) {
   using A = Accumulator<T>;
@@ -73,6 +76,13 @@ SLUICE_INLINE void load_tile(
   pack_lanes<T>(row_of(args.out), work.count, lanes, tile.width, A(1), tile.grad_queries);
   for (int n = 0; n < work.count; ++n) {
     const int64_t row = n * tile.padded;
+    // A query that sees nothing may hold anything, even NaN, which must not reach the sums of the
+    // keys through a weight of 0.
+    if (first[n] >= last[n]) {
+      zero_rows(tile.query_rows + row, 1, tile.padded);
+      zero_rows(tile.grad_rows + row, 1, tile.padded);
+      continue;
+    }
     pack_row(row_of(args.q)(n), tile.width, tile.padded, tile.query_rows + row);
     pack_row(row_of(args.grad_out)(n), tile.width, tile.padded, tile.grad_rows + row);
   }
@@ -170,7 +180,7 @@ __attribute__((noinline)) void differentiate_tile(
   const KeyRange range = args.key_range(sequence);
   BackwardTile<A> tile(args.head_size, scratch);
   const int rows = (work.count + kLanes - 1) / kLanes * kLanes;
-  load_tile<T>(args, work, rows, tile);
+  load_tile<T>(args, work, spans.first, spans.last, rows, tile);
   const int padded = tile.padded;
   const int kv_head = work.head / (args.heads / args.kv_heads);
   const auto* keys =

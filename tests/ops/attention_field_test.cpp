@@ -106,7 +106,7 @@ TEST(AttentionField, MaskedTokensMayBeNaN) {
   const AttentionInputs in = inputs_of(c, DType::f32, DType::f32);
   const AttentionRun clean = run_attention(with(c.options), in);
   const auto keep = c.options.keep.to_vector<uint8_t>();
-  for (const Tensor& changed : {in.k, in.v}) {
+  for (const Tensor& changed : {in.q, in.k, in.v, in.grad_out}) {
     for (int64_t t = 0; t < 100; ++t) {
       if (t < 90 && keep[size_t(t)] != 0) continue;
       fill(
