@@ -34,7 +34,10 @@ void map(
   using V = Vec<Accumulator<T>>;
   constexpr int kLanes = V::kLanes;
   bool dense = loop.inner_stride[0] == 1;
-  for (int n = 0; n < N; ++n) dense = dense && loop.inner_stride[size_t(n) + 1] <= 1;
+  for (int n = 0; n < N; ++n) {
+    const int64_t step = loop.inner_stride[size_t(n) + 1];  // negative in a reversed view
+    dense = dense && (step == 0 || step == 1);
+  }
   for_each_run(threads, loop, [&](const auto& offset, int64_t count) {
     alignas(64) T gathered[N][kStage];
     alignas(64) T results[kStage];

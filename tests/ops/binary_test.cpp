@@ -94,6 +94,16 @@ TEST(Binary, MatchesTheFormulaInF64) {
   }
 }
 
+TEST(Binary, ReversedInputsGiveTheBitsOfDenseOnes) {
+  for (const Case& c : kCases) {
+    const Tensor a = to_dtype(values({301}, 0), DType::f32);
+    const Tensor b = to_dtype(values({301}, 1), DType::f32);
+    const Tensor back = b.alias({301}, {-1}, 300);
+    EXPECT_TRUE(bit_equal(c.op(a, back), c.op(a, clone(back)), c.name));
+    EXPECT_TRUE(bit_equal(c.op(back, a), c.op(clone(back), a), c.name));
+  }
+}
+
 TEST(Binary, Gradients) {
   for (const Case& c : kCases) {
     for (const Shapes& s : kShapes) {

@@ -195,6 +195,16 @@ TEST(Unary, StridedInputsGiveTheBitsOfDenseOnes) {
   }
 }
 
+// A step of -1 is not a dense run: taken for one it reads behind the memory.
+TEST(Unary, ReversedInputsGiveTheBitsOfDenseOnes) {
+  for (const Case& c : kCases) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
+      const Tensor x = to_dtype(inputs_of(c, {301}), dtype).alias({301}, {-1}, 300);
+      EXPECT_TRUE(bit_equal(c.op(x), c.op(clone(x)), c.name));
+    }
+  }
+}
+
 TEST(Unary, SameBitsForAnyThreads) {
   for (const Case& c : kCases) {
     expect_same_bits_for_any_threads(function_of(c), {inputs_of(c, {3, 25000})});
