@@ -2,6 +2,7 @@
 #include "kernels/silu_mul.h"
 
 #include "kernels/simd/dispatch.h"
+#include "kernels/simd/math.h"
 #include "kernels/simd/rows.h"
 
 namespace sluice::kernels::SLUICE_ISA {
@@ -25,12 +26,6 @@ static inline void for_each_piece(ThreadPool& pool, int64_t rows, int64_t width,
   });
 }
 
-template <class A>
-static SLUICE_INLINE Vec<A> sigmoid(Vec<A> x) {
-  const Vec<A> one = Vec<A>::broadcast(A(1));
-  return one / (one + exp(Vec<A>::zero() - x));
-}
-
 void silu_mul_forward(CpuContext& context, const SiluMulForward& args) {
   dispatch_floating(args.dtype, [&]<class T>() {
     for_each_piece(
@@ -41,13 +36,13 @@ void silu_mul_forward(CpuContext& context, const SiluMulForward& args) {
           for_each_vector<T>(
               columns, [&](int64_t i, int count) __attribute__((always_inline)) {
                 const auto g = load_count(gate + i, count);
-                store_count(out + i, g * sigmoid(g) * load_count(up + i, count), count);
+                store_count(out + i, silu(g) * load_count(up + i, count), count);
               });
         });
   });
 }
 
-// With s = sigmoid(gate): d/dgate = up * s * (1 + gate * (1 - s)), d/dup = gate * s.
+// d/dgate = up * silu'(gate), d/dup = silu(gate).
 void silu_mul_backward(CpuContext& context, const SiluMulBackward& args) {
   dispatch_floating(args.dtype, [&]<class T>() {
     using V = Vec<Accumulator<T>>;
@@ -59,15 +54,13 @@ void silu_mul_backward(CpuContext& context, const SiluMulBackward& args) {
           const T* grad_out = static_cast<const T*>(args.grad_out) + at;
           T* grad_gate = args.grad_gate != nullptr ? static_cast<T*>(args.grad_gate) + at : nullptr;
           T* grad_up = args.grad_up != nullptr ? static_cast<T*>(args.grad_up) + at : nullptr;
-          const V one = V::broadcast(1);
           for_each_vector<T>(
               columns, [&](int64_t i, int count) __attribute__((always_inline)) {
                 const V g = load_count(gate + i, count);
-                const V s = sigmoid(g);
                 const V grad = load_count(grad_out + i, count);
-                if (grad_up != nullptr) store_count(grad_up + i, grad * (g * s), count);
+                if (grad_up != nullptr) store_count(grad_up + i, grad * silu(g), count);
                 if (grad_gate != nullptr) {
-                  const V slope = s * (one + g * (one - s));
+                  const V slope = silu_slope(g);
                   store_count(grad_gate + i, grad * load_count(up + i, count) * slope, count);
                 }
               });

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "autograd/autograd.h"
 #include "engine/errors.h"
 #include "tests/support/compare.h"
 #include "tests/support/dtype_sweep.h"
@@ -68,6 +69,20 @@ TEST(SiluMul, LargeGatesSaturateWithoutNaN) {
   const Tensor gate = from_values(std::vector<float>{-200, -90, 90, 200}, {4});
   const Tensor out = silu_mul(gate, full({4}, 2));
   EXPECT_TRUE(near(out, std::vector<double>{0, 0, 180, 400}, {1e-30, 1e-6}));
+}
+
+TEST(SiluMul, InfiniteGatesSaturateWithoutNaN) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
+    const Tensor gate = full({40}, -INFINITY, {dtype, {}});
+    const Tensor up = full({40}, 2, {dtype, {}});
+    autograd::set_requires_grad(gate);
+    autograd::set_requires_grad(up);
+    const Tensor out = silu_mul(gate, up);
+    autograd::backward(out, full({40}, 1, {dtype, {}}));
+    for (const Tensor& t : {out, autograd::grad(gate), autograd::grad(up)}) {
+      EXPECT_TRUE(near(t, std::vector<double>(40, 0.0), {1e-30, 0}));
+    }
+  }
 }
 
 TEST(SiluMul, NoElements) { EXPECT_EQ(silu_mul(empty({0, 3}), empty({0, 3})).numel(), 0); }
