@@ -14,6 +14,7 @@
 #include "engine/errors.h"
 #include "engine/safetensors.h"
 #include "tests/support/compare.h"
+#include "tests/support/temporary_folder.h"
 
 namespace sluice {
 namespace {
@@ -22,9 +23,6 @@ namespace fs = std::filesystem;
 
 class Files : public ::testing::Test {
  protected:
-  Files() { fs::create_directories(folder_); }
-  ~Files() override { fs::remove_all(folder_); }
-
   static std::string text_of(const std::string& path) {
     return std::string(MappedFile(path).text());
   }
@@ -32,8 +30,8 @@ class Files : public ::testing::Test {
     return std::distance(fs::directory_iterator(folder_), fs::directory_iterator());
   }
 
-  const std::string folder_ = ::testing::TempDir() + "sluice_file_" +
-                              ::testing::UnitTest::GetInstance()->current_test_info()->name();
+  const testing::TemporaryFolder temporary_;
+  const std::string folder_ = temporary_.path();
   const std::string path_ = folder_ + "/file";
 };
 

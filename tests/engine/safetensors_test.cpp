@@ -12,6 +12,7 @@
 #include "engine/file.h"
 #include "engine/safetensors_header.h"
 #include "tests/support/compare.h"
+#include "tests/support/temporary_folder.h"
 
 namespace sluice {
 namespace {
@@ -20,9 +21,6 @@ using testing::bit_equal;
 
 class Safetensors : public ::testing::Test {
  protected:
-  Safetensors() { std::filesystem::create_directories(folder_); }
-  ~Safetensors() override { std::filesystem::remove_all(folder_); }
-
   std::string write(const std::string& bytes) const {
     std::ofstream(path_, std::ios::binary) << bytes;
     return path_;
@@ -36,9 +34,8 @@ class Safetensors : public ::testing::Test {
   }
   std::string read() const { return std::string(MappedFile(path_).text()); }
 
-  // One folder per test, since tests run side by side.
-  const std::string folder_ = ::testing::TempDir() + "sluice_safetensors_" +
-                              ::testing::UnitTest::GetInstance()->current_test_info()->name();
+  const testing::TemporaryFolder temporary_;
+  const std::string folder_ = temporary_.path();
   const std::string path_ = folder_ + "/file.safetensors";
 };
 

@@ -8,6 +8,7 @@
 #include "engine/errors.h"
 #include "models/text_data.h"
 #include "tests/support/compare.h"
+#include "tests/support/temporary_folder.h"
 
 namespace sluice {
 namespace {
@@ -101,7 +102,8 @@ TEST(TextData, MaskCoversTheValueOnly) {
 }
 
 TEST(TextData, HeldOutIsTheTail) {
-  const std::string path = ::testing::TempDir() + "sluice_text_data";
+  const testing::TemporaryFolder folder;
+  const std::string path = folder / "text";
   std::FILE* file = std::fopen(path.c_str(), "wb");
   ASSERT_NE(file, nullptr);
   std::fputs("0123456789", file);
@@ -112,7 +114,6 @@ TEST(TextData, HeldOutIsTheTail) {
   EXPECT_NO_THROW(require_windows(text, 1));
   SLUICE_EXPECT_THROW(require_windows(text, 2), ArgumentError, "give 8 to train on and 2 held out");
   SLUICE_EXPECT_THROW(read_text(path, 1), ArgumentError, "held_out must be in [0, 1), got 1");
-  std::remove(path.c_str());
 }
 
 TEST(TextData, MissingFileAndDirectoryNameThePath) {

@@ -8,6 +8,7 @@
 #include "engine/errors.h"
 #include "models/metrics.h"
 #include "tests/support/compare.h"
+#include "tests/support/temporary_folder.h"
 
 namespace sluice {
 namespace {
@@ -15,25 +16,16 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-/// A folder of its own for each test, gone afterwards.
 class CheckpointTest : public ::testing::Test {
  protected:
-  CheckpointTest()
-      : folder_(
-            ::testing::TempDir() + "sluice_checkpoint_" +
-            ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  ~CheckpointTest() override { fs::remove_all(folder_); }
-
   std::string path(const std::string& name) const { return folder_ + "/" + name; }
 
   Checkpoint sample(int64_t step) const {
     return {step, {{"w", randn({2, 3}, uint64_t(step))}}, {{"m.w", zeros({2, 3})}}, {{"seed", 7}}};
   }
 
-  std::string folder_;
+  const testing::TemporaryFolder temporary_;
+  const std::string folder_ = temporary_.path();
 };
 
 std::string contents(const std::string& path) {

@@ -6,6 +6,7 @@
 
 #include "engine/errors.h"
 #include "tests/support/compare.h"
+#include "tests/support/temporary_folder.h"
 
 namespace sluice {
 namespace {
@@ -69,11 +70,11 @@ TEST(RunConfig, Throws) {
 }
 
 TEST(RunConfig, ReadJsonNamesTheFile) {
-  const std::string path = ::testing::TempDir() + "sluice_run_config.json";
+  const testing::TemporaryFolder folder;
+  const std::string path = folder / "config.json";
   std::ofstream(path) << "{\"a\": }";
   SLUICE_EXPECT_THROW(read_json(path), ArgumentError, path + ": is not JSON");
   SLUICE_EXPECT_THROW(read_json("/no/config.json"), IoError, "/no/config.json");
-  std::remove(path.c_str());
 }
 
 }  // namespace

@@ -2,13 +2,13 @@
 #include "models/trainer.h"
 
 #include <cmath>
-#include <filesystem>
 
 #include "engine/context.h"
 #include "engine/errors.h"
 #include "models/evaluate.h"
 #include "models/generate.h"
 #include "tests/support/compare.h"
+#include "tests/support/temporary_folder.h"
 
 namespace sluice {
 namespace {
@@ -94,15 +94,14 @@ TEST(Trainer, SameBitsForAnyThreadCount) {
 }
 
 TEST(Trainer, RestoredInAnyStepContinuesWithTheSameBits) {
-  const std::string folder = ::testing::TempDir() + "sluice_trainer_restore";
+  const testing::TemporaryFolder folder;
   Trainer whole(small_config(), sample_text());
   const Trace expected = train_on(whole);
   for (const int64_t stop : {int64_t{1}, int64_t{4}, int64_t{7}}) {
-    std::filesystem::remove_all(folder);
     Trainer first(small_config(), sample_text());
     Trace trace;
     while (first.steps_done() < stop) trace.losses.push_back(first.step().loss);
-    const std::string saved = save_checkpoint(folder, first.checkpoint());
+    const std::string saved = save_checkpoint(folder / std::to_string(stop), first.checkpoint());
     Trainer second(small_config(), sample_text());
     second.restore(saved);
     const Trace rest = train_on(second);
@@ -110,7 +109,6 @@ TEST(Trainer, RestoredInAnyStepContinuesWithTheSameBits) {
     trace.state = rest.state;
     expect_same(expected, trace);
   }
-  std::filesystem::remove_all(folder);
 }
 
 TEST(Trainer, AccumulationEqualsALargerBatch) {
@@ -156,11 +154,10 @@ TEST(Trainer, StatisticsComeInTheirSteps) {
 }
 
 TEST(Trainer, RefusesAnotherConfigurationOrText) {
-  const std::string folder = ::testing::TempDir() + "sluice_trainer_refuse";
-  std::filesystem::remove_all(folder);
+  const testing::TemporaryFolder folder;
   Trainer trainer(small_config(), sample_text());
   trainer.step();
-  const std::string saved = save_checkpoint(folder, trainer.checkpoint());
+  const std::string saved = save_checkpoint(folder.path(), trainer.checkpoint());
   RunConfig other = small_config();
   other.model.window = 9;
   other.train.clip = 2;
@@ -178,7 +175,6 @@ TEST(Trainer, RefusesAnotherConfigurationOrText) {
   text.bytes.resize(100);
   text.held_out_begin = 90;
   SLUICE_EXPECT_THROW(Trainer(small_config(), text), ArgumentError, "is too short");
-  std::filesystem::remove_all(folder);
 }
 
 TEST(Trainer, ALossThatIsNotFiniteChangesNothing) {

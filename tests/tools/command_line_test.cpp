@@ -8,6 +8,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/temporary_folder.h"
+
 namespace sluice::tools {
 namespace {
 
@@ -21,12 +23,7 @@ struct Ending {
 
 class CommandLine : public ::testing::Test {
  protected:
-  CommandLine()
-      : folder_(
-            ::testing::TempDir() + "sluice_command_line_" +
-            ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
+  CommandLine() {
     std::ofstream text(path("text"));
     for (int i = 0; i < 200; ++i) text << "Package: p" << i << "\nFilename: pool/p" << i << "\n\n";
     std::ofstream(path("config.json")) << R"({
@@ -35,7 +32,6 @@ class CommandLine : public ::testing::Test {
       "data": {"held_out": 0.1},
       "train": {"steps": 3, "batch": 2, "tokens": 32, "warmup": 1}})";
   }
-  ~CommandLine() override { fs::remove_all(folder_); }
 
   std::string path(const std::string& name) const { return folder_ + "/" + name; }
 
@@ -56,7 +52,8 @@ class CommandLine : public ::testing::Test {
     return run(arguments);
   }
 
-  std::string folder_;
+  const testing::TemporaryFolder temporary_;
+  const std::string folder_ = temporary_.path();
 };
 
 TEST_F(CommandLine, FromTrainingToGeneration) {

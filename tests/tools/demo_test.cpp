@@ -5,6 +5,7 @@
 #include "engine/errors.h"
 #include "models/run_config.h"
 #include "tests/support/compare.h"
+#include "tests/support/temporary_folder.h"
 #include "tools/demo_plan.h"
 #include "tools/demo_report.h"
 #include "tools/record_marks.h"
@@ -92,10 +93,12 @@ TEST(DemoPlan, EveryShippedPlanReads) {
 class PlanFile : public ::testing::Test {
  protected:
   std::string write(const std::string& text, const std::string& name = "plan") {
-    const std::string path = ::testing::TempDir() + "sluice_demo_" + name + ".json";
+    const std::string path = folder_ / (name + ".json");
     std::ofstream(path) << text;
     return path;
   }
+
+  testing::TemporaryFolder folder_;
 };
 
 TEST_F(PlanFile, ExtendsIsAPatchAndChangesReachTheConfig) {
@@ -104,7 +107,7 @@ TEST_F(PlanFile, ExtendsIsAPatchAndChangesReachTheConfig) {
       {"name": "r", "changes": {"model": {"layers": 3}}, "start_from": "s"}],
       "rows": [{"run": "s", "role": "control"}, {"run": "r", "role": "routed", "mode": "soft"}]})",
       "base");
-  const DemoPlan plan = read_plan(write(R"({"extends": "sluice_demo_base.json", "seeds": [3, 4],
+  const DemoPlan plan = read_plan(write(R"({"extends": "base.json", "seeds": [3, 4],
       "base": {"train": {"steps": 9}}})"));
   EXPECT_EQ(plan.title, "a");
   EXPECT_EQ(plan.seeds, (std::vector<uint64_t>{3, 4}));
