@@ -124,6 +124,7 @@ Evaluation evaluate(
   std::vector<Sums> sums(static_cast<size_t>(config.layers));
   std::vector<double> attention_ms, controller_ms;
   double loss = 0, value_loss = 0, predicted = 0;
+  int64_t priced = 0;  // batches that the cost model was asked about
   for (int64_t window = 0; window < result.windows; window += options.batch) {
     std::vector<int64_t> starts;
     for (int64_t row = window; row < std::min(window + options.batch, result.windows); ++row) {
@@ -134,6 +135,7 @@ Evaluation evaluate(
         batch.tokens,
         batch.targets,
         {.mode = options.mode,
+         .sharpness = options.sharpness,
          .seed = options.seed,
          .step = static_cast<uint64_t>(first + window),
          .full_mask = target_mask(given_mask, T, starts)});
@@ -148,13 +150,14 @@ Evaluation evaluate(
     }
     result.bytes += static_cast<int64_t>(losses.size());
     const auto rows = static_cast<int64_t>(starts.size());
+    // The constants of the model were measured with whole batches.
+    const bool price = options.costs != nullptr && rows == options.batch;
+    if (price) ++priced;
     for (int64_t layer = 0; layer < config.layers; ++layer) {
       const LayerOutput& done = output.layers[size_t(layer)];
       const LayerKind kind = config.kind(layer);
       add_shares(done, kind, is_value, sums[size_t(layer)]);
-      if (options.costs != nullptr && rows == options.batch) {
-        predicted += predict_ms(done, kind, options, rows, config.window);
-      }
+      if (price) predicted += predict_ms(done, kind, options, rows, config.window);
     }
     // A last batch of fewer windows would count as a fast one.
     if (rows == options.batch || attention_ms.empty()) {
@@ -170,12 +173,19 @@ Evaluation evaluate(
       result.value_bytes > 0 ? value_loss / static_cast<double>(result.value_bytes) : kUnknown;
   result.attention_ms = median(attention_ms);
   result.controller_ms = median(controller_ms);
-  result.predicted_ms =
-      options.costs != nullptr ? predicted / static_cast<double>(attention_ms.size()) : kUnknown;
+  result.predicted_ms = priced > 0 ? predicted / static_cast<double>(priced) : kUnknown;
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     result.layers.push_back(shares_of(config.kind(layer), sums[size_t(layer)]));
   }
   return result;
+}
+
+double soft_sharpness(const MetaAttentionConfig& config) {
+  double sharpness = 1.0;
+  for (const RoutePhase& phase : config.phases) {
+    if (phase.mode == RouteMode::soft) sharpness = phase.sharpness;
+  }
+  return sharpness;
 }
 
 nlohmann::json to_json(const Evaluation& evaluation) {

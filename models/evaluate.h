@@ -15,6 +15,7 @@ namespace sluice {
 
 struct EvaluateOptions {
   RouteMode mode = RouteMode::hard;  ///< of the routed layers; others ignore it
+  double sharpness = 1.0;            ///< of the weights, in the mode soft: see soft_sharpness
   int64_t batch = 2;
   int64_t tokens = 1024;
   int64_t first_window = 0;
@@ -47,7 +48,8 @@ struct Evaluation {
   double bits_per_byte = 0;
   double attention_ms = 0;   ///< forward, all layers, per batch; median
   double controller_ms = 0;  ///< likewise
-  double predicted_ms = 0;   ///< mean of the cost model's predictions; NaN without a cost model
+  double predicted_ms =
+      0;  ///< mean of the cost model's predictions; NaN without a cost model or a full batch
   std::vector<LayerShares> layers;
 
   /// Attention and controller: what a mode really costs.
@@ -58,6 +60,9 @@ struct Evaluation {
 /// Throws ArgumentError when the text holds no window.
 Evaluation evaluate(
     const MetaAttentionLM& model, std::span<const uint8_t> text, const EvaluateOptions& options);
+
+/// The sharpness that a model was last trained with in the mode soft; 1 when it never was.
+double soft_sharpness(const MetaAttentionConfig& config);
 
 nlohmann::json to_json(const Evaluation& evaluation);
 
