@@ -117,19 +117,10 @@ void Trainer::accumulate(int64_t part, StepReport& report) {
   const double weight = 1.0 / static_cast<double>(train.accumulation);
   const double loss = output.cross_entropy.item<float>();
   const double objective = output.objective.item<float>();
-  if (!std::isfinite(objective)) {
-    for (const NamedTensor& parameter : parameters_) autograd::set_grad(parameter.tensor, {});
-    throw Error(fmt::format(
-        "training: the loss is {} at step {}; the parameters are unchanged. A lower "
-        "train.learning_rate, a "
-        "longer train.warmup or a smaller train.clip may help",
-        objective,
-        report.step));
-  }
+  if (!std::isfinite(objective)) refuse("loss", objective, report.step);
   autograd::backward(
       output.objective,
       full(output.objective.shape(), weight, {.dtype = output.objective.dtype()}));
-  if (phase.hold_cost && last) model_.update_multiplier(output);
 
   report.mode = phase.mode;
   report.loss += weight * loss;
@@ -152,10 +143,15 @@ void Trainer::update(StepReport& report) {
     const Tensor& parameter = parameters_[i].tensor;
     // Undefined where nothing in this phase depends on the parameter: then it stays as it is.
     gradients.push_back(autograd::grad(parameter));
-    auto& group = parameter.rank() >= 2 ? matrices : vectors;
+    // The gains of QK-norm have rank 2, (H, D); decay would pull them to 0 instead of to 1.
+    const bool decays = parameter.rank() >= 2 && !parameters_[i].name.ends_with("norm.weight");
+    auto& group = decays ? matrices : vectors;
     group.push_back({parameter, gradients.back(), moments_[i].first, moments_[i].second});
   }
   report.gradient_norm = ops::grad_norm(gradients);
+  if (!std::isfinite(report.gradient_norm)) {
+    refuse("gradient norm", report.gradient_norm, report.step);
+  }
   report.learning_rate = learning_rate(train.schedule(), steps_done_);
   ops::AdamWOptions options{
       .lr = report.learning_rate,
@@ -171,11 +167,26 @@ void Trainer::update(StepReport& report) {
   for (const NamedTensor& parameter : parameters_) autograd::set_grad(parameter.tensor, {});
 }
 
+void Trainer::refuse(const char* what, double value, int64_t step) const {
+  for (const NamedTensor& parameter : parameters_) autograd::set_grad(parameter.tensor, {});
+  throw Error(fmt::format(
+      "training: the {} is {} at step {}; the parameters are unchanged. Begin a new run with "
+      "--start-from the newest checkpoint and a lower learning_rate",
+      what,
+      value,
+      step));
+}
+
 StepReport Trainer::step() {
   StepReport report;
   report.step = steps_done_ + 1;
   for (int64_t part = 0; part < config_.train.accumulation; ++part) accumulate(part, report);
   update(report);
+  if (phase_at(config_.model, steps_done_, config_.train.steps).hold_cost) {
+    ModelOutput mean;  // one cost for the step: the last pass alone would be a noisier one
+    mean.expected_cost = report.expected_cost;
+    model_.update_multiplier(mean);
+  }
   report.multiplier = model_.multiplier();
   ++steps_done_;
   return report;
@@ -210,7 +221,7 @@ void Trainer::restore(const std::string& path) {
         lines.empty(),
         ArgumentError,
         "{}: cannot be resumed by this run, which differs (here: this run, there: the checkpoint): "
-        "{}",
+        "{}; choose another folder, or delete this one to begin again",
         path,
         fmt::join(lines, "; "));
   }

@@ -32,14 +32,16 @@ nlohmann::json to_json(const StepReport& report);
 
 /// Trains a model on a text. Every number is a function of the configuration, the text and the
 /// step: a run that is saved and restored anywhere continues with the same bits, for any thread
-/// count. Thread-safety: one thread at a time.
+/// count, on the same instruction set (kernels of another one sum in another order).
+/// Thread-safety: one thread at a time.
 class Trainer {
  public:
   /// A fresh model. Throws ArgumentError (a text shorter than T).
   Trainer(const RunConfig& config, TextData text);
 
   /// Samples train.accumulation batches, adds up their gradients, clips, and moves the parameters.
-  /// Throws Error when the loss is no longer a finite number; the parameters are then as before.
+  /// Throws Error when the loss or the gradient norm is no longer a finite number; parameters,
+  /// moments and multiplier are then as before.
   StepReport step();
 
   int64_t steps_done() const { return steps_done_; }
@@ -66,6 +68,8 @@ class Trainer {
   /// Adds one batch's gradients, scaled by 1 / accumulation, and its values to `report`.
   void accumulate(int64_t part, StepReport& report);
   void update(StepReport& report);
+  /// Clears the gradients and throws.
+  [[noreturn]] void refuse(const char* what, double value, int64_t step) const;
 
   RunConfig config_;
   TextData text_;

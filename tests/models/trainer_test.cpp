@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "autograd/autograd.h"
 #include "engine/context.h"
 #include "engine/errors.h"
 #include "models/evaluate.h"
@@ -190,6 +191,78 @@ TEST(Trainer, ALossThatIsNotFiniteChangesNothing) {
   EXPECT_EQ(trainer.steps_done(), 1);
 }
 
+Tensor parameter_of(const Trainer& trainer, const std::string& name) {
+  for (const NamedTensor& parameter : trainer.model().parameters()) {
+    if (parameter.name == name) return parameter.tensor;
+  }
+  ADD_FAILURE() << "no parameter " << name;
+  return {};
+}
+
+TEST(Trainer, AGradientThatIsNotFiniteChangesNothing) {
+  for (const double clip : {0.0, 1.0}) {
+    RunConfig config = small_config();
+    config.model.phases = {{1.0, RouteMode::straight_through, true, 1.0}};
+    config.model.target_cost = 0.01;
+    config.train.clip = clip;
+    Trainer trainer(config, sample_text());
+    trainer.step();
+    // Hidden values near 1e37 that a zero matrix hides from the loss, but not from its gradient.
+    const Tensor up = parameter_of(trainer, "layers.1.feed_forward.up.weight");
+    copy_into(up, randn(up.shape(), 3));
+    for (int64_t i = 0; i < up.numel(); ++i) up.data<float>()[i] *= 1e37f;
+    fill(parameter_of(trainer, "layers.1.feed_forward.down.weight"), 0);
+    fill(parameter_of(trainer, "norm.weight"), 1e3);
+    std::vector<Tensor> before;
+    for (const NamedTensor& tensor : state_tensors(trainer.model())) {
+      before.push_back(clone(tensor.tensor));
+    }
+    SLUICE_EXPECT_THROW(
+        trainer.step(),
+        Error,
+        "egin a new run with --start-from the newest checkpoint and a lower learning_rate");
+    const auto after = state_tensors(trainer.model());
+    for (size_t i = 0; i < after.size(); ++i) {
+      // The forward pass moves it: a running mean of losses, none of which is bad here.
+      if (after[i].name.ends_with(".baseline")) continue;
+      EXPECT_TRUE(testing::bit_equal(after[i].tensor, before[i], after[i].name));
+    }
+    for (const NamedTensor& parameter : trainer.model().parameters()) {
+      EXPECT_FALSE(autograd::grad(parameter.tensor).defined()) << parameter.name;
+    }
+    EXPECT_EQ(trainer.steps_done(), 1);
+  }
+}
+
+TEST(Trainer, WeightDecayLeavesGainsAlone) {
+  RunConfig config = small_config();
+  config.train.weight_decay = 0;
+  Trainer without(config, sample_text());
+  config.train.weight_decay = 0.5;
+  Trainer with(config, sample_text());
+  without.step();
+  with.step();
+  for (const char* gain : {"q_norm.weight", "k_norm.weight"}) {
+    const std::string name = std::string("layers.0.attention.") + gain;
+    EXPECT_TRUE(testing::bit_equal(parameter_of(with, name), parameter_of(without, name), name));
+  }
+  const std::string matrix = "layers.0.feed_forward.up.weight";
+  EXPECT_FALSE(testing::bit_equal(parameter_of(with, matrix), parameter_of(without, matrix)));
+}
+
+TEST(Trainer, TheMultiplierSeesTheCostOfTheWholeStep) {
+  RunConfig config = small_config();
+  config.model.phases = {{1.0, RouteMode::soft, true, 1.0}};
+  config.model.target_cost = 0.01;
+  config.train.accumulation = 3;
+  Trainer trainer(config, sample_text());
+  const StepReport report = trainer.step();
+  const double expected =
+      config.model.multiplier_rate * (report.expected_cost - config.model.target_cost);
+  EXPECT_GT(expected, 0);
+  EXPECT_FLOAT_EQ(float(report.multiplier), float(expected));
+}
+
 TEST(Evaluate, WindowsAddUpAndTextMustHoldOne) {
   Trainer trainer(small_config(), sample_text());
   const auto text = trainer.text().held_out();
@@ -206,6 +279,36 @@ TEST(Evaluate, WindowsAddUpAndTextMustHoldOne) {
   EXPECT_NEAR(whole.bits_per_byte, whole.loss / std::log(2.0), 1e-12);
   SLUICE_EXPECT_THROW(
       evaluate(trainer.model(), text.first(48), options), ArgumentError, "got 48 bytes");
+}
+
+TEST(Evaluate, OnlyWholeBatchesArePriced) {
+  Trainer trainer(small_config(), sample_text());
+  const AttentionCostModel costs = measure_costs(small_config().model, 2, 48);
+  EvaluateOptions options{.mode = RouteMode::window, .batch = 2, .tokens = 48, .costs = &costs};
+  const auto predicted = [&](int64_t windows) {
+    options.windows = windows;
+    return evaluate(trainer.model(), trainer.text().held_out(), options).predicted_ms;
+  };
+  EXPECT_TRUE(std::isnan(predicted(1)));
+  EXPECT_GT(predicted(2), 0);
+  EXPECT_DOUBLE_EQ(predicted(3), predicted(2));
+}
+
+TEST(Evaluate, SharpnessReachesTheSoftRoutes) {
+  RunConfig config = small_config();
+  EXPECT_EQ(soft_sharpness(config.model), 1.0);
+  config.model.phases = {
+      {0.3, RouteMode::soft, false, 2.0},
+      {0.6, RouteMode::soft, false, 3.0},
+      {1.0, RouteMode::hard, false, 1.0}};
+  EXPECT_EQ(soft_sharpness(config.model), 3.0);
+  Trainer trainer(config, sample_text());
+  EvaluateOptions options{.mode = RouteMode::soft, .tokens = 48, .windows = 2};
+  const auto full_share = [&](double sharpness) {
+    options.sharpness = sharpness;
+    return evaluate(trainer.model(), trainer.text().held_out(), options).layers[0].all[0];
+  };
+  EXPECT_NE(full_share(1), full_share(3));
 }
 
 TEST(Generate, SamplesFollowTheirWeights) {
