@@ -29,17 +29,19 @@ struct Descriptor {
   }
 };
 
-// A renamed entry is durable only when its folder is.
 void sync_folder_of(const std::string& path) {
   const std::filesystem::path parent = std::filesystem::path(path).parent_path();
-  const std::string folder = parent.empty() ? "." : parent.string();
+  sync_folder(parent.empty() ? "." : parent.string());
+}
+
+}  // namespace
+
+void sync_folder(const std::string& folder) {
   const Descriptor descriptor{::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
   if (descriptor.number < 0) io_error(folder, "open the folder");
   // EINVAL: a file system that has nothing to sync for folders.
   if (::fsync(descriptor.number) != 0 && errno != EINVAL) io_error(folder, "sync the folder");
 }
-
-}  // namespace
 
 MappedFile::MappedFile(const std::string& path) {
   // O_NONBLOCK keeps a named pipe from blocking before it is refused; regular files ignore it.

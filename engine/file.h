@@ -31,6 +31,10 @@ class MappedFile {
   size_t bytes_ = 0;
 };
 
+/// Makes the entries of a folder durable: a new or renamed one is only when its folder is.
+/// Throws IoError.
+void sync_folder(const std::string& folder);
+
 /// A file that appears at its path complete or not at all.
 ///
 /// Bytes go to a temporary file in the same folder; `commit` makes them durable (fsync of file and

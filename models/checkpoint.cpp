@@ -7,7 +7,6 @@
 #include <set>
 #include <system_error>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -27,15 +26,6 @@ constexpr std::string_view kTemporaryPrefix = ".checkpoint-";
 
 /// Eight digits keep the alphabetic order of a listing that of the steps.
 std::string folder_name(int64_t step) { return fmt::format("{}{:08}", kPrefix, step); }
-
-void sync_folder(const fs::path& folder) {
-  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  const bool synced = descriptor >= 0 && ::fsync(descriptor) == 0;
-  const std::error_code reason(errno, std::generic_category());
-  if (descriptor >= 0) ::close(descriptor);
-  SLUICE_CHECK(
-      synced, IoError, "{}: cannot sync the folder: {}", folder.string(), reason.message());
-}
 
 /// Removes a folder at the end of the scope unless it was kept.
 class TemporaryFolder {
@@ -91,7 +81,15 @@ std::string describe_difference(const NamedTensor& target, const Tensor& found) 
 
 std::string save_checkpoint(const std::string& folder, const Checkpoint& checkpoint) {
   const fs::path target = fs::path(folder) / folder_name(checkpoint.step);
-  if (fs::exists(target)) return target.string();
+  if (fs::exists(target / "state.json")) return target.string();
+  std::error_code reason;
+  fs::remove_all(target, reason);  // what is left of one that somebody deleted in part
+  SLUICE_CHECK(
+      !reason,
+      IoError,
+      "{}: cannot remove the incomplete checkpoint: {}",
+      target.string(),
+      reason.message());
   TemporaryFolder temporary(
       fs::path(folder) / fmt::format(".{}.{}", folder_name(checkpoint.step), ::getpid()));
   save_safetensors((temporary.path() / "model.safetensors").string(), checkpoint.model);

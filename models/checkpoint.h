@@ -27,7 +27,8 @@ struct Checkpoint {
 /// Writes `checkpoint` as FOLDER/checkpoint-STEP: into a hidden temporary folder first, made
 /// durable, then renamed. A process that is killed on the way leaves the older checkpoints as they
 /// were; so does a full disk, after which the temporary folder is removed. When the step has a
-/// checkpoint already nothing is written. Returns its path. Throws IoError.
+/// checkpoint already nothing is written; a folder of that name without state.json is no checkpoint
+/// and is replaced. Returns its path. Throws IoError.
 std::string save_checkpoint(const std::string& folder, const Checkpoint& checkpoint);
 
 /// Path and step of every complete checkpoint in `folder`, rising. Empty when the folder is

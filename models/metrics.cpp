@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "engine/errors.h"
@@ -33,6 +35,12 @@ size_t kept_bytes(std::string_view text, int64_t last_step) {
 MetricsLog::MetricsLog(const std::string& path, int64_t last_step)
     : path_(path), descriptor_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
   if (descriptor_ < 0) fail("open");
+  // Other reasons are of file systems without locks, which must not keep a run from starting.
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    ::close(descriptor_);
+    const std::string folder = std::filesystem::path(path).parent_path().string();
+    throw IoError(fmt::format("{}: another process is training in this folder", folder));
+  }
   const size_t kept = kept_bytes(MappedFile(path).text(), last_step);
   const auto length = static_cast<off_t>(kept);
   if (::ftruncate(descriptor_, length) != 0 || ::lseek(descriptor_, length, SEEK_SET) != length) {

@@ -13,7 +13,8 @@ namespace sluice {
 class MetricsLog {
  public:
   /// Opens `path`, keeping its lines up to and including `last_step` and dropping what follows:
-  /// steps that are about to be done again, and a line that a kill cut short. Throws IoError.
+  /// steps that are about to be done again, and a line that a kill cut short. Locks the file, so
+  /// that two processes never train in one folder. Throws IoError (also when it is locked).
   MetricsLog(const std::string& path, int64_t last_step);
   ~MetricsLog();
   MetricsLog(const MetricsLog&) = delete;

@@ -74,12 +74,16 @@ void Run::begin() {
     fs::create_directories(options_.folder, reason);
     SLUICE_CHECK(
         !reason, IoError, "{}: cannot make the folder: {}", options_.folder, reason.message());
-    write_json(path("config.json"), to_json(trainer_.config()));
   }
   metrics_ = std::make_unique<MetricsLog>(path("metrics.jsonl"), trainer_.steps_done());
   timings_ = std::make_unique<MetricsLog>(path("timings.jsonl"), trainer_.steps_done());
   stretch_begin_ = std::chrono::steady_clock::now();
   stretch_step_ = trainer_.steps_done();
+  if (!checkpoints.empty()) return;
+  // A run that is killed before its first checkpoint is begun again by --resume, which is not told
+  // where the parameters came from: this checkpoint, there before the configuration, knows them.
+  if (!options_.start_from.empty()) save();
+  write_json(path("config.json"), to_json(trainer_.config()));
 }
 
 void Run::evaluate_held_out(nlohmann::json& line) const {
@@ -105,8 +109,11 @@ void Run::record(const StepReport& report) {
     routed_ = true;
     shares_ = {};
     for (const RouteStats& stats : report.layers) {
+      // Shares are known where tokens ran on one expert each; else every expert ran, weighted.
+      const bool hard = stats.share[0] + stats.share[1] + stats.share[2] > 0;
+      const auto& used = hard ? stats.share : stats.mean_weight;
       for (size_t e = 0; e < kExperts; ++e) {
-        shares_[e] += stats.mean_weight[e] / static_cast<double>(report.layers.size());
+        shares_[e] += used[e] / static_cast<double>(report.layers.size());
       }
     }
   }

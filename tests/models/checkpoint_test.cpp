@@ -47,6 +47,25 @@ TEST_F(CheckpointTest, RoundTripKeepsBitsAndState) {
   EXPECT_TRUE(testing::bit_equal(loaded[0].tensor, saved.model[0].tensor));
 }
 
+TEST_F(CheckpointTest, AFolderWithoutStateIsReplaced) {
+  fs::create_directories(path("checkpoint-00000300"));
+  std::ofstream(path("checkpoint-00000300/model.safetensors")) << "cut";
+  const std::string where = save_checkpoint(folder_, sample(300));
+  EXPECT_EQ(read_state(where).at("step"), 300);
+  EXPECT_EQ(list_checkpoints(folder_).size(), 1u);
+}
+
+TEST_F(CheckpointTest, OneProcessTrainsInAFolder) {
+  {
+    const MetricsLog first(path("metrics.jsonl"), 0);
+    SLUICE_EXPECT_THROW(
+        MetricsLog(path("metrics.jsonl"), 0),
+        IoError,
+        folder_ + ": another process is training in this folder");
+  }
+  EXPECT_NO_THROW(MetricsLog(path("metrics.jsonl"), 0));
+}
+
 TEST_F(CheckpointTest, ListsCompleteOnesAndPrunes) {
   EXPECT_TRUE(list_checkpoints(path("missing")).empty());
   for (const int64_t step : {5, 100, 20}) save_checkpoint(folder_, sample(step));
