@@ -25,8 +25,8 @@ struct GenerateOptions {
 std::string generate(
     const MetaAttentionLM& model, std::string_view prompt, const GenerateOptions& options);
 
-/// Draws an index from softmax(logits / temperature) over the top_k largest, `word` being the
-/// random number; the lowest index of the largest logit when temperature is 0.
+/// Draws an index from softmax(logits / temperature) over the top_k largest (0: all), `uniform`
+/// in [0, 1) being the random number; the lowest index of the largest logit when temperature is 0.
 int32_t sample_logits(
     std::span<const float> logits, double temperature, int64_t top_k, double uniform);
 

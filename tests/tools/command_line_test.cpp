@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -85,6 +86,9 @@ TEST_F(CommandLine, FromTrainingToGeneration) {
   const Ending generated = run(command);
   ASSERT_EQ(generated.status, 0) << generated.errors;
   EXPECT_EQ(run(command).output, generated.output);
+  EXPECT_EQ(nlohmann::json::parse(generated.output).at("stopped_at_context"), false);
+  const Ending cut = run({"generate", path("run"), "--prompt", "Package: ", "--bytes", "99"});
+  EXPECT_NE(cut.errors.find("stopped after 24 of 99 bytes"), std::string::npos) << cut.errors;
 }
 
 TEST_F(CommandLine, MessagesSayWhatToDo) {
@@ -130,6 +134,10 @@ TEST_F(CommandLine, MessagesSayWhatToDo) {
         path("run")},
        1,
        "does not fit this model"},
+      {{"train", "--out", path("typo"), "--resume"}, 1, "typo: holds no run to resume"},
+      {{"train", "--out", path("run"), "--resume", "--set", "model.layers=3"},
+       1,
+       "; choose another folder, or delete this one to begin again"},
       {{"eval", path("no")}, 1, "No such file or directory"},
       {{"eval", path("run"), "--mode", "hrd"}, 1, "did you mean 'hard'?"},
       {{"eval", folder_}, 1, "is neither a checkpoint"},
@@ -161,6 +169,39 @@ TEST_F(CommandLine, StartFromCrossesKindsOfLayers) {
   const Ending given =
       train("given", {"--start-from", path("routed"), "--set", "model.layer_kinds=[\"given\"]"});
   EXPECT_EQ(given.status, 0) << given.errors;
+}
+
+// A run that is killed before its first step has only the checkpoint of step 0.
+TEST_F(CommandLine, StartFromSurvivesAKillBeforeTheFirstCheckpoint) {
+  ASSERT_EQ(train("dense", {"--set", "model.layer_kinds=[\"full\"]"}).status, 0);
+  const std::string keep = "train.checkpoints_kept=9";
+  ASSERT_EQ(train("run", {"--start-from", path("dense"), "--set", keep}).status, 0);
+  const auto bytes = [this](const std::string& name) {
+    std::ifstream file(path(name), std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  const std::string last = "run/checkpoint-00000003";
+  const std::string expected = bytes(last + "/model.safetensors");
+  ASSERT_FALSE(expected.empty());
+  fs::remove_all(path(last));
+  ASSERT_TRUE(fs::exists(path("run/checkpoint-00000000/state.json")));
+  fs::remove(path("run/config.json"));
+  const Ending resumed = run({"train", "--out", path("run"), "--resume"});
+  EXPECT_EQ(resumed.status, 0) << resumed.errors;
+  EXPECT_TRUE(bytes(last + "/model.safetensors") == expected);
+}
+
+TEST_F(CommandLine, TheTextIsAPathWhateverItsName) {
+  const auto before = fs::current_path();
+  fs::current_path(folder_);
+  fs::copy_file("text", "12");
+  const Ending trained =
+      run({"train", "--config", "config.json", "--text", "12", "--out", "numbered"});
+  fs::current_path(before);
+  ASSERT_EQ(trained.status, 0) << trained.errors;
+  const Ending inspected = run({"inspect", path("numbered"), "--json"});
+  const auto config = nlohmann::json::parse(inspected.output).at("config");
+  EXPECT_EQ(config.at("data").at("text"), path("12"));
 }
 
 TEST_F(CommandLine, HelpAndVersionSucceed) {
