@@ -41,7 +41,7 @@ class Demo {
   const LoadedModel& model(const std::string& run, uint64_t seed);
   EvaluateOptions options_for(const PlannedRow& row, uint64_t seed);
   void time_rows(std::vector<DemoRow>& rows, size_t seed, const TextData& text);
-  std::vector<std::string> facts(const TextData& text);
+  std::vector<std::string> facts(const TextData& text, int64_t windows);
 
   const DemoCommand& command_;
   DemoPlan plan_;
@@ -92,8 +92,10 @@ EvaluateOptions Demo::options_for(const PlannedRow& row, uint64_t seed) {
   const auto& [model_config, data, train] = model(row.run, seed).config;
   return {
       .mode = row.mode,
+      .sharpness = row.mode == RouteMode::soft ? soft_sharpness(model_config) : 1.0,
       .batch = train.batch,
       .tokens = train.tokens,
+      .first_window = plan_.first_window,
       .windows = plan_.evaluate_windows,
       .seed = seed,
       .value_fields = data.value_fields,
@@ -110,7 +112,7 @@ void Demo::time_rows(std::vector<DemoRow>& rows, size_t seed, const TextData& te
       EvaluateOptions options = options_for(row, plan_.seeds[seed]);
       const int64_t batches = std::max<int64_t>(1, rows[i].seeds[seed].windows / options.batch);
       options.windows = options.batch;
-      options.first_window = turn % batches * options.batch;
+      options.first_window = plan_.first_window + turn % batches * options.batch;
       options.costs = nullptr;
       const Evaluation timed =
           sluice::evaluate(*model(row.run, plan_.seeds[seed]).model, text.held_out(), options);
@@ -128,7 +130,7 @@ void Demo::time_rows(std::vector<DemoRow>& rows, size_t seed, const TextData& te
   }
 }
 
-std::vector<std::string> Demo::facts(const TextData& text) {
+std::vector<std::string> Demo::facts(const TextData& text, int64_t windows) {
   const LoadedModel& first = model(plan_.rows.front().run, plan_.seeds.front());
   const TrainConfig& train = first.config.train;
   std::string seeds;
@@ -140,6 +142,7 @@ std::vector<std::string> Demo::facts(const TextData& text) {
           text.path,
           text.bytes.size(),
           text.held_out().size()),
+      describe_windows(plan_, windows),
       fmt::format(
           "model: {} parameters, {} layers, C = {}, H = {}, W = {}",
           parameter_count(*first.model),
@@ -179,7 +182,7 @@ DemoResult Demo::evaluate() {
     time_rows(result.rows, seed, text);
   }
   progress.finish();
-  result.facts = facts(text);
+  result.facts = facts(text, result.rows.front().seeds.front().windows);
   for (const DemoRow& row : result.rows) {
     if (row.plan.role != RowRole::routed) continue;
     result.record = mark_passage(
@@ -200,9 +203,14 @@ void write_file(const std::string& path, const std::string& text) {
 }  // namespace
 
 void run_demo(const DemoCommand& command, const CommonOptions& common) {
-  const InterruptScope interrupts;
   Demo demo(command);
-  if (!demo.train()) {
+  bool trained = false;
+  {
+    // Evaluation has nothing to save: there Ctrl-C ends the program at once.
+    const InterruptScope interrupts;
+    trained = demo.train();
+  }
+  if (!trained) {
     fmt::print("stopped; the same command continues where it was\n");
     return;
   }

@@ -53,6 +53,16 @@ PlannedRun read_run(const json& entry, const json& base, const std::vector<Plann
   return run;
 }
 
+RunKind kind_of(const PlannedRun& run) {
+  const MetaAttentionConfig config = run_config_from_json(run.config).model;
+  bool all_full = true;
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    if (config.kind(layer) == LayerKind::given) return RunKind::hand_made;
+    all_full = all_full && config.kind(layer) == LayerKind::full;
+  }
+  return all_full ? RunKind::all_full : RunKind::other;
+}
+
 PlannedRow read_row(const json& entry, const std::vector<PlannedRun>& runs) {
   PlannedRow row;
   std::string mode(name_of(row.mode));
@@ -69,6 +79,10 @@ PlannedRow read_row(const json& entry, const std::vector<PlannedRun>& runs) {
       "plan: row '{}' is of '{}', which is no run",
       row.title,
       row.run);
+  const auto run = std::find_if(
+      runs.begin(), runs.end(), [&row](const PlannedRun& one) { return one.name == row.run; });
+  row.kind = kind_of(*run);
+  row.continued = !run->start_from.empty();
   return row;
 }
 
@@ -82,6 +96,7 @@ DemoPlan read_plan(const std::string& path) {
   fields.read("title", plan.title);
   fields.read("seeds", seeds);
   fields.read("evaluate_windows", plan.evaluate_windows);
+  fields.read("evaluate_first_window", plan.first_window);
   fields.read("timing_batches", plan.timing_batches);
   const json& base = fields.nested("base");
   const json& runs = fields.nested("runs");
@@ -101,12 +116,27 @@ DemoPlan read_plan(const std::string& path) {
         count);
   }
   SLUICE_CHECK(
+      plan.evaluate_windows >= 0 && plan.first_window >= 0,
+      ArgumentError,
+      "plan: evaluate_windows and evaluate_first_window must be >= 0, got {} and {}",
+      plan.evaluate_windows,
+      plan.first_window);
+  SLUICE_CHECK(
       !plan.seeds.empty() && plan.timing_batches > 0,
       ArgumentError,
       "plan: seeds must not be empty and timing_batches must be > 0, got {} and {}",
       plan.seeds.size(),
       plan.timing_batches);
   return plan;
+}
+
+std::string describe_windows(const DemoPlan& plan, int64_t windows) {
+  const int64_t first = plan.first_window;
+  std::string text = fmt::format("held-out windows {}..{}", first, first + windows - 1);
+  if (first > 0) {
+    text += fmt::format(", windows before {} were used to choose the recipe", first);
+  }
+  return text;
 }
 
 }  // namespace sluice::tools

@@ -40,20 +40,21 @@ std::string cell(const Estimate& value, int digits) {
 std::string main_table(const std::vector<DemoRow>& rows) {
   std::string text =
       "| | loss, nats/byte | on `Filename` values | bits/byte | attention ms predicted | measured "
-      "| controller ms |\n|---|--:|--:|--:|--:|--:|--:|\n";
+      "| controller ms | attention and controller ms |\n|---|--:|--:|--:|--:|--:|--:|--:|\n";
   for (const DemoRow& row : rows) {
     const auto column = [&row](double Evaluation::*field, int digits) {
       return cell(over_seeds(row, [field](const Evaluation& e) { return e.*field; }), digits);
     };
     text += fmt::format(
-        "| {} | {} | {} | {} | {} | {} | {} |\n",
+        "| {} | {} | {} | {} | {} | {} | {} | {} |\n",
         row.plan.title,
         column(&Evaluation::loss, 4),
         column(&Evaluation::value_loss, 4),
         column(&Evaluation::bits_per_byte, 4),
         column(&Evaluation::predicted_ms, 2),
         column(&Evaluation::attention_ms, 2),
-        column(&Evaluation::controller_ms, 2));
+        column(&Evaluation::controller_ms, 2),
+        cell(time_of(row), 2));
   }
   return text;
 }
@@ -127,6 +128,54 @@ std::string what_would_change_it(const DemoRow& routed, const DemoRow& control) 
   return text;
 }
 
+/// Loss of `routed` minus that of `row`, paired: a seed fixes initialisation and data order of
+/// both.
+Estimate loss_gap(const DemoRow& routed, const DemoRow& row) {
+  std::vector<double> gaps;
+  for (size_t seed = 0; seed < routed.seeds.size(); ++seed) {
+    gaps.push_back(routed.seeds[seed].loss - row.seeds[seed].loss);
+  }
+  return estimate(gaps);
+}
+
+/// Percent of tokens on full attention, mean over layers and seeds.
+double full_percent(const DemoRow& row) {
+  return over_seeds(
+             row,
+             [](const Evaluation& evaluation) {
+               double sum = 0;
+               for (const LayerShares& layer : evaluation.layers) sum += layer.all[0];
+               return 100 * sum / static_cast<double>(evaluation.layers.size());
+             })
+      .mean;
+}
+
+double attention_ms(const DemoRow& row) {
+  return over_seeds(row, [](const Evaluation& e) { return e.attention_ms; }).mean;
+}
+
+/// One line for each all-full or hand-made row, so that share, loss and speed can be read off
+/// against the routed row; "" when the plan has none.
+std::string comparison(const DemoRow& routed, const std::vector<DemoRow>& rows) {
+  std::string text;
+  for (const DemoRow& row : rows) {
+    if (row.plan.kind == RunKind::other) continue;
+    const Estimate gap = loss_gap(routed, row);
+    text += fmt::format(
+        "- {}: {:.1f} % of tokens on full attention, routed {:.1f} %; routed minus it {}{} "
+        "nats/byte; its attention takes {:.2f} times the routed row's, {:.2f} times with the "
+        "controller\n",
+        row.plan.title,
+        full_percent(row),
+        full_percent(routed),
+        gap.mean < 0 ? "" : "+",
+        to_string(gap, 4),
+        attention_ms(row) / attention_ms(routed),
+        time_of(row).mean / time_of(routed).mean);
+  }
+  return text;
+}
+
 }  // namespace
 
 Estimate estimate(const std::vector<double>& values) {
@@ -146,11 +195,7 @@ std::string to_string(const Estimate& value, int digits) {
 }
 
 std::string verdict(const DemoRow& routed, const DemoRow& control) {
-  std::vector<double> gaps;  // paired: a seed fixes initialisation and order of the data for both
-  for (size_t seed = 0; seed < routed.seeds.size(); ++seed) {
-    gaps.push_back(routed.seeds[seed].loss - control.seeds[seed].loss);
-  }
-  const Estimate gap = estimate(gaps);
+  const Estimate gap = loss_gap(routed, control);
   const double routed_ms = time_of(routed).mean;
   const double control_ms = time_of(control).mean;
   const bool no_slower = routed_ms <= kTimeTolerance * control_ms;
@@ -182,7 +227,8 @@ std::string verdict(const DemoRow& routed, const DemoRow& control) {
                       "within the seeds' interval, but it takes longer";
   }
   return fmt::format(
-      "{}: {} against {} nats/byte, {:.2f} against {:.2f} ms of attention per forward pass.",
+      "{}: {} against {} nats/byte, {:.2f} against {:.2f} ms of attention and "
+      "controller per forward pass.",
       judgement,
       to_string(loss_of(routed), 4),
       to_string(loss_of(control), 4),
@@ -204,6 +250,15 @@ std::string to_markdown(const DemoResult& result) {
   if (routed.seeds.size() > 1) {
     text += fmt::format(
         "\"±\" is the 95 % confidence interval of the mean over {} seeds.\n", routed.seeds.size());
+  }
+  if (std::any_of(result.rows.begin(), result.rows.end(), [](const DemoRow& row) {
+        return row.plan.continued;
+      })) {
+    text += "Rows that start from another run train its extra steps on top.\n";
+  }
+  const std::string compared = comparison(routed, result.rows);
+  if (!compared.empty()) {
+    text += "\n## Against full attention and hand-made routes\n\n" + compared;
   }
   text += "\n## Shares of full / linear / window, percent of tokens\n\n" +
           layer_table(result.rows, shares_cell);

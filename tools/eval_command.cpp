@@ -1,4 +1,5 @@
 // `sluice eval`.
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -50,16 +51,22 @@ void print_shares(const LayerShares& layer, int64_t number) {
 }
 
 void print_text(const Evaluation& evaluation) {
+  const std::string predicted =
+      std::isnan(evaluation.predicted_ms)
+          ? "not predicted"
+          : fmt::format(
+                "predicted {:.2f}, {:+.0f} %",
+                evaluation.predicted_ms,
+                100 * (evaluation.predicted_ms / evaluation.attention_ms - 1));
   fmt::print(
       "{:<17} {:.4f} nats/byte  {:.4f} bits/byte  {:.4f} on values  attention {:.2f} ms "
-      "(predicted {:.2f}, {:+.0f} %)  controller {:.2f} ms\n",
+      "({})  controller {:.2f} ms\n",
       name_of(evaluation.mode),
       evaluation.loss,
       evaluation.bits_per_byte,
       evaluation.value_loss,
       evaluation.attention_ms,
-      evaluation.predicted_ms,
-      100 * (evaluation.predicted_ms / evaluation.attention_ms - 1),
+      predicted,
       evaluation.controller_ms);
   for (size_t layer = 0; layer < evaluation.layers.size(); ++layer) {
     print_shares(evaluation.layers[layer], static_cast<int64_t>(layer) + 1);
@@ -93,6 +100,7 @@ void run_eval(const EvalCommand& command, const CommonOptions& common) {
         *loaded.model,
         text.held_out(),
         {.mode = mode,
+         .sharpness = mode == RouteMode::soft ? soft_sharpness(model) : 1.0,
          .batch = train.batch,
          .tokens = train.tokens,
          .windows = command.windows,

@@ -79,6 +79,32 @@ TEST(DemoReport, MarkdownBeginsWithTheVerdictAndHoldsTheRecord) {
   EXPECT_EQ(to_json(result).at("rows").size(), 2u);
 }
 
+TEST(DemoReport, ComparesWithFullAndHandMadeRows) {
+  DemoResult result{.title = "A title"};
+  result.rows = {row(RowRole::control, {0.7}, 5, 0), row(RowRole::routed, {0.6}, 4, 1)};
+  EXPECT_EQ(to_markdown(result).find("## Against full"), std::string::npos);
+  EXPECT_EQ(to_markdown(result).find("start from another run"), std::string::npos);
+  result.rows.push_back(row(RowRole::other, {0.65}, 8, 0));
+  result.rows.back().plan.title = "all full";
+  result.rows.back().plan.kind = RunKind::all_full;
+  result.rows.back().plan.continued = true;
+  for (LayerShares& layer : result.rows.back().seeds[0].layers) layer.all = {1, 0, 0};
+  const std::string text = to_markdown(result);
+  EXPECT_NE(
+      text.find(
+          "- all full: 100.0 % of tokens on full attention, routed 10.0 %; routed minus it "
+          "-0.0500 nats/byte; its attention takes 2.00 times the routed row's, 1.60 times with "
+          "the controller"),
+      std::string::npos)
+      << text;
+  EXPECT_NE(
+      text.find("Rows that start from another run train its extra steps on top."),
+      std::string::npos)
+      << text;
+  EXPECT_NE(text.find("| 4.00 | 1.00 | 5.00 |"), std::string::npos) << text;
+  EXPECT_NE(text.find("ms of attention and controller per forward pass."), std::string::npos);
+}
+
 TEST(DemoPlan, EveryShippedPlanReads) {
   const auto folder = std::filesystem::path(SLUICE_ROOT) / "tools" / "demo";
   int plans = 0;
@@ -110,10 +136,28 @@ TEST_F(PlanFile, ExtendsIsAPatchAndChangesReachTheConfig) {
   const DemoPlan plan = read_plan(write(R"({"extends": "base.json", "seeds": [3, 4],
       "base": {"train": {"steps": 9}}})"));
   EXPECT_EQ(plan.title, "a");
+  EXPECT_FALSE(plan.rows[0].continued);
+  EXPECT_TRUE(plan.rows[1].continued);
   EXPECT_EQ(plan.seeds, (std::vector<uint64_t>{3, 4}));
   EXPECT_EQ(run_config_from_json(plan.runs[1].config).train.steps, 9);
   EXPECT_EQ(run_config_from_json(plan.runs[1].config).model.layers, 3);
   EXPECT_EQ(plan.rows[1].mode, RouteMode::soft);
+}
+
+TEST_F(PlanFile, WindowsThatChoseTheRecipeAreNamed) {
+  const DemoPlan plan = read_plan(write(R"({"evaluate_first_window": 64, "runs": [
+      {"name": "f", "changes": {"model": {"layer_kinds": ["full"]}}},
+      {"name": "g", "changes": {"model": {"layer_kinds": ["given"]}}},
+      {"name": "r"}],
+      "rows": [{"run": "f", "role": "control"}, {"run": "g"}, {"run": "r", "role": "routed"}]})"));
+  EXPECT_EQ(plan.first_window, 64);
+  EXPECT_EQ(
+      describe_windows(plan, 10),
+      "held-out windows 64..73, windows before 64 were used to choose the recipe");
+  EXPECT_EQ(describe_windows({}, 10), "held-out windows 0..9");
+  EXPECT_EQ(plan.rows[0].kind, RunKind::all_full);
+  EXPECT_EQ(plan.rows[1].kind, RunKind::hand_made);
+  EXPECT_EQ(plan.rows[2].kind, RunKind::other);
 }
 
 TEST_F(PlanFile, Throws) {
