@@ -72,7 +72,7 @@ case $text in
       # A machine that never ran apt-get update knows its own packages only.
       if [ "$(apt-cache dumpavail 2> /dev/null | grep -c '^Filename: ' || true)" -lt 10000 ]; then
         echo "== Fetching the archive's package lists"
-        as_root apt-get update -qq
+        update_lists
       fi
       echo "== Writing the text $file"
       "$sluice" corpus packages --out "$file"

@@ -17,6 +17,10 @@ TEXT
 }
 
 kind=test
+if [ $# -gt 1 ]; then
+  usage >&2
+  exit 2
+fi
 case "${1:-}" in
   "") ;;
   --asan | --tsan | --cuda) kind=${1#--} ;;

@@ -15,6 +15,12 @@ as_root() {
   fi
 }
 
+# Fetches the package lists. One source that does not answer, often a third party's, must not stop
+# the rest: what is missing in the end fails with a message of its own.
+update_lists() {
+  as_root apt-get update -qq || echo "$(basename "$0"): apt-get update failed in part; going on" >&2
+}
+
 # install_missing PACKAGE...: asks apt only for those that dpkg does not know as installed, and
 # touches nothing when there are none.
 install_missing() {
@@ -32,7 +38,7 @@ install_missing() {
     return 1
   fi
   echo "== Installing ${missing[*]}"
-  as_root apt-get update -qq
+  update_lists
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
     "${missing[@]}" > /dev/null
 }
