@@ -36,18 +36,23 @@ std::atomic<SimdLevel>& chosen() {
 
 SimdLevel best_simd_level() {
 #if defined(SLUICE_ISA_ALL)
+  // All that x86-64-v3 and v4 let the compiler use; a virtual machine may hide any one of them.
   __builtin_cpu_init();
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
+      !__builtin_cpu_supports("bmi") || !__builtin_cpu_supports("bmi2") ||
+      !__builtin_cpu_supports("lzcnt") || !__builtin_cpu_supports("movbe") ||
+      !__builtin_cpu_supports("f16c")) {
+    return SimdLevel::baseline;
+  }
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("fma")) {
+      __builtin_cpu_supports("avx512vl")) {
     return SimdLevel::avx512;
   }
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-      __builtin_cpu_supports("bmi2")) {
-    return SimdLevel::avx2;
-  }
-#endif
+  return SimdLevel::avx2;
+#else
   return SimdLevel::baseline;
+#endif
 }
 
 SimdLevel simd_level() { return chosen().load(std::memory_order_relaxed); }
