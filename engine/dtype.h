@@ -121,6 +121,12 @@ template <class To, class From>
     if (wide <= static_cast<double>(Limits::min())) return Limits::min();
     if (wide >= static_cast<double>(Limits::max())) return Limits::max();
     return static_cast<To>(wide);
+  } else if constexpr (std::is_same_v<To, bfloat16> && std::is_same_v<From, int64_t>) {
+    // Beyond 2^53 an f64 would round first: the 11 bits that may not fit become one sticky bit.
+    constexpr int64_t kLost = (1 << 11) - 1;
+    const bool fits = value < (int64_t{1} << 53) && value > -(int64_t{1} << 53);
+    if (!fits && (value & kLost) != 0) value = (value & ~kLost) | (kLost + 1);
+    return bfloat16(static_cast<double>(value));
   } else if constexpr (std::is_same_v<To, bfloat16> && std::is_integral_v<From>) {
     return bfloat16(static_cast<double>(value));
   } else {

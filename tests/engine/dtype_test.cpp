@@ -100,6 +100,18 @@ TEST(Convert, IntegersToFloatsRoundOnce) {
   EXPECT_EQ(convert<double>(INT64_MAX), 0x1p63);
   // 2^25 + 2^17 + 1 lies just above a bf16 tie; f32 would drop the 1 and round down to 2^25.
   EXPECT_EQ(float(convert<bfloat16>((1 << 25) + (1 << 17) + 1)), float((1 << 25) + (1 << 18)));
+  // Beside the ties at 2^60 + 2^52 and 2^60 + 3 * 2^52, where f64 would drop the 1.
+  const int64_t one = int64_t{1} << 60, tie = int64_t{1} << 52;
+  for (const int64_t sign : {1, -1}) {
+    const auto converted = [&](int64_t value) { return float(convert<bfloat16>(sign * value)); };
+    EXPECT_EQ(converted(one + tie + 1), float(sign * (one + 2 * tie)));
+    EXPECT_EQ(converted(one + tie), float(sign * one));
+    EXPECT_EQ(converted(one + tie - 1), float(sign * one));
+    EXPECT_EQ(converted(one + 3 * tie - 1), float(sign * (one + 2 * tie)));
+    EXPECT_EQ(converted(one + 3 * tie), float(sign * (one + 4 * tie)));
+  }
+  EXPECT_EQ(float(convert<bfloat16>(INT64_MAX)), 0x1p63f);
+  EXPECT_EQ(float(convert<bfloat16>(INT64_MIN)), -0x1p63f);
 }
 
 TEST(Convert, TensorsOfAllPairs) {
