@@ -18,8 +18,9 @@ struct KeySpan {
 /// and sees
 ///   causal      j <= p, and j > p - window when there is a window
 ///   not causal  all keys, or p - window <= j <= p + window
-/// cut to the segment that p lies in. A query before the first key, or one whose own token is not
-/// kept, sees nothing. `keep` does not narrow the span: a kernel skips masked keys inside it.
+/// cut to the segment that p lies in. A query before the first key (p < 0) sees nothing when causal
+/// or when there are segments, else what the rule gives; one whose own token is not kept sees
+/// nothing. `keep` does not narrow the span: a kernel skips masked keys inside it.
 struct KeyRange {
   int64_t queries = 0;
   int64_t keys = 0;

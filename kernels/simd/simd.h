@@ -53,7 +53,6 @@ struct Vec {
 };
 
 using VecF = Vec<float>;
-inline constexpr int kFloats = VecF::kLanes;
 
 /// A register of 32-bit words and the 16-bit words that make half of one.
 using Wide __attribute__((vector_size(kVectorBytes))) = uint32_t;
@@ -157,7 +156,7 @@ SLUICE_INLINE T reduce_max(Vec<T> v) {
   return lanes[0];
 }
 
-/// e^x, relative error below 2e-7 in f32; 0 below -87.3, infinity above 88.7, NaN stays NaN.
+/// e^x, relative error below 2e-7 in f32; 0 below -86.99, infinity above 88.7, NaN stays NaN.
 /// Range reduction by ln 2 in two parts and a polynomial of degree 6 (Cephes expf).
 SLUICE_INLINE VecF exp(VecF x) {
   using Raw = VecF::Raw;
