@@ -8,7 +8,7 @@
 namespace sluice {
 
 struct MemoryStats {
-  size_t bytes_in_use = 0;  ///< handed out now, rounded up to size classes (at most 25 % more)
+  size_t bytes_in_use = 0;  ///< handed out now, in size classes (below 25 % or 64 bytes more)
   size_t peak_bytes_in_use = 0;
   size_t bytes_reserved = 0;  ///< obtained from the system: in use, cached, or not yet handed out
   uint64_t allocations = 0;   ///< calls so far

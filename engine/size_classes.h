@@ -1,5 +1,5 @@
 // The block sizes of the caching allocator: multiples of 64 bytes up to 512, then four per power of
-// two, so that at most a fifth of a block is unused.
+// two, so that less than a fifth of a block is unused, or 63 bytes of one below 320.
 #pragma once
 
 #include <bit>

@@ -128,6 +128,7 @@ Tensor from_values(const std::vector<T>& values, const Shape& shape) {
 }
 
 /// Normal(0, 1) / uniform(0, 1) numbers, a pure function of (seed, stream) and the element's index.
+/// The last bit of normal ones may differ between machines: log and cos are the C library's.
 Tensor randn(const Shape& shape, uint64_t seed, uint64_t stream = 0, TensorOptions options = {});
 Tensor rand(const Shape& shape, uint64_t seed, uint64_t stream = 0, TensorOptions options = {});
 
