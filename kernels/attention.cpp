@@ -3,8 +3,8 @@
 //
 // Queries lie in vector lanes while scores are made, so maximum and sum need no shuffles; the
 // output tile is row-major and takes values as vectors. Blocks start at multiples of 64 keys and
-// every sum runs key by key, so a row's bits depend on its own keys only: not on the tile it is put
-// into, and listed queries or a wide enough window give exactly the full result.
+// every sum runs key by key, so for finite values a row's bits depend on its own keys only: not on
+// the tile it is put into, and listed queries or a wide enough window give exactly the full result.
 #include "kernels/attention.h"
 
 #include "kernels/attention_tile.h"

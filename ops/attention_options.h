@@ -19,6 +19,9 @@ struct QueryList {
 
 /// Query i of a sequence with Tq queries and Tk keys stands at position p = i + Tk - Tq: the last
 /// query is aligned with the last key. A query that sees no key gives 0 and gradients of 0.
+///
+/// Values are assumed finite: a NaN or an infinity in v may reach up to 7 queries beside those that
+/// see it, which share a group of rows. Masked tokens (`keep`, lengths) may hold anything.
 struct AttentionOptions {
   bool causal = true;                ///< query p sees keys j <= p
   std::optional<double> scale = {};  ///< of q . k; 1 / sqrt(D) when absent

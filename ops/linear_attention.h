@@ -17,7 +17,9 @@ namespace sluice::ops {
 /// Shapes  q: (B, H, Tq, D), k, v: (B, Hkv, Tk, D), H % Hkv == 0, 1 <= D <= 256 -> (B, H, Tq, D),
 ///         stored as (B, Tq, H, D); any extent of T may be 0
 /// DTypes  f32, f64, bf16 (features, state and sums in f32)
-/// Grads   q, k, v, head_gate; no atomics, the same bits on any number of threads
+/// Grads   q, k, v, head_gate; no atomics, the same bits on any number of threads. The bits of a
+///         sequence may depend on the number and lengths of its neighbours, since long sequences
+///         are cut into spans of time when there are few
 /// Cost    2 D^2 flops per key and head of k to advance the state, 2 D (D + 32) per query and head
 ///         of q, 2.5 times that backward; saves q, k, v, out and one number per row. With a query
 ///         list every key up to the last listed query is paid for, queries only when listed
