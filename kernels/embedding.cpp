@@ -1,8 +1,8 @@
-// Backward groups the positions by id with a stable counting sort on the calling thread (one pass
-// over the ids, little beside the rows they stand for), then each weight row gathers its own.
+// Backward groups the positions by id, then each weight row gathers its own.
 #include "kernels/embedding.h"
 
 #include "kernels/simd/dispatch.h"
+#include "kernels/simd/group_ids.h"
 #include "kernels/simd/ids.h"
 #include "kernels/simd/rows.h"
 
@@ -25,22 +25,6 @@ void copy_rows(CpuContext& context, const EmbeddingForward& args) {
             std::memcpy(to, static_cast<const char*>(args.weight) + offset, row_bytes);
         }
       });
-}
-
-// positions[offsets[r] .. offsets[r + 1]) are the places of id r, in rising order.
-template <class Id>
-void group_by_id(const EmbeddingBackward& args, int64_t* offsets, int64_t* positions) {
-  const Id* ids = static_cast<const Id*>(args.ids);
-  for (int64_t r = 0; r <= args.vocabulary; ++r) offsets[r] = 0;
-  for (int64_t i = 0; i < args.count; ++i) {
-    if (ids[i] >= 0) ++offsets[ids[i]];
-  }
-  int64_t end = 0;
-  for (int64_t r = 0; r <= args.vocabulary; ++r) offsets[r] = end += offsets[r];
-  // Each offset is the end of its group; filling from the back turns it into the start.
-  for (int64_t i = args.count - 1; i >= 0; --i) {
-    if (ids[i] >= 0) positions[--offsets[ids[i]]] = i;
-  }
 }
 
 template <class T>
@@ -81,7 +65,9 @@ void embedding_forward(CpuContext& context, const EmbeddingForward& args) {
 void embedding_backward(CpuContext& context, const EmbeddingBackward& args) {
   auto* offsets = static_cast<int64_t*>(args.scratch);
   int64_t* positions = offsets + args.vocabulary + 1;
-  dispatch_ids(args.id_dtype, [&]<class Id>() { group_by_id<Id>(args, offsets, positions); });
+  dispatch_ids(args.id_dtype, [&]<class Id>() {
+    group_ids(static_cast<const Id*>(args.ids), args.count, args.vocabulary, offsets, positions);
+  });
   // Frequent ids make some rows long: many small chunks even that out. A row has one writer, so
   // the chunks do not touch the bits.
   const int64_t each = args.vocabulary / 256 + 1;
