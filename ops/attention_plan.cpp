@@ -296,15 +296,4 @@ kernels::HeadRows head_rows(const Tensor& tensor) {
   return {tensor.raw(), {tensor.stride(0), tensor.stride(1), tensor.stride(2)}};
 }
 
-Tensor apply_head_gate(const char* op, const Tensor& raw, const Tensor& gate) {
-  if (!gate.defined()) return raw;
-  const int64_t heads = raw.size(1);
-  require_like(
-      op, "head_gate", gate, gate.rank() == 1 ? Shape{heads} : Shape{raw.size(0), heads}, raw);
-  // Multiplied in memory order (B, T, H, D), so that the product is stored in it, too.
-  const Tensor rows = permute(raw, {0, 2, 1, 3});
-  const Tensor factors = reshape(gate, {gate.rank() == 1 ? 1 : raw.size(0), 1, heads, 1});
-  return permute(mul(rows, factors), {0, 2, 1, 3});
-}
-
 }  // namespace sluice::ops

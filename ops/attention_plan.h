@@ -44,9 +44,4 @@ std::shared_ptr<const AttentionPlan> plan_attention(
 /// Data and strides of a (B, H, T, D) tensor with dense rows, or of a dense (B, H, T) one.
 kernels::HeadRows head_rows(const Tensor& tensor);
 
-/// raw (B, H, T, D) times gate (H) or (B, H), stored like raw; `raw` when the gate is undefined.
-/// Differentiable in both, also where the gate is 0. Throws ShapeError, DTypeError, DeviceError,
-/// naming `op`.
-Tensor apply_head_gate(const char* op, const Tensor& raw, const Tensor& gate);
-
 }  // namespace sluice::ops

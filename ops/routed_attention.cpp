@@ -6,6 +6,7 @@
 #include "kernels/linear_attention.h"
 #include "ops/attention_plan.h"
 #include "ops/gather_rows.h"
+#include "ops/head_gate.h"
 #include "ops/head_layout.h"
 #include "ops/require.h"
 #include "ops/scatter_rows.h"

@@ -5,6 +5,7 @@
 #include "autograd/node.h"
 #include "engine/context.h"
 #include "ops/attention_plan.h"
+#include "ops/head_gate.h"
 #include "ops/head_layout.h"
 
 namespace sluice::ops {
