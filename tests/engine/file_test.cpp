@@ -68,6 +68,24 @@ TEST_F(Files, TwoWritersDoNotMix) {
   EXPECT_EQ(entries(), 1);
 }
 
+TEST_F(Files, TakenTemporaryNameIsPassedOver) {
+  // Another host with the same process id may be writing in a shared folder.
+  std::string name;
+  {
+    const AtomicFile file(path_);
+    name = fs::directory_iterator(folder_)->path().string();
+  }
+  const size_t dash = name.rfind('-') + 1;
+  const int number = std::stoi(name.substr(dash));
+  const std::string taken = name.substr(0, dash) + std::to_string(number + 1);
+  std::ofstream(taken) << "theirs";
+  AtomicFile file(path_);
+  file.write("ours");
+  file.commit();
+  EXPECT_EQ(text_of(path_), "ours");
+  EXPECT_EQ(text_of(taken), "theirs");
+}
+
 TEST_F(Files, RelativePathsHaveAFolder) {
   const fs::path outer = fs::current_path();
   fs::current_path(folder_);
