@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/binary.h"
 #include "ops/check.h"
+#include "ops/head_layout.h"
 #include "ops/require.h"
-#include "ops/view.h"
 
 namespace sluice::ops {
 namespace {
@@ -292,8 +291,6 @@ std::shared_ptr<const AttentionPlan> plan_attention(
   return plan;
 }
 
-kernels::HeadRows head_rows(const Tensor& tensor) {
-  return {tensor.raw(), {tensor.stride(0), tensor.stride(1), tensor.stride(2)}};
-}
+kernels::HeadRows head_rows(const Tensor& tensor) { return {tensor.raw(), row_strides(tensor)}; }
 
 }  // namespace sluice::ops

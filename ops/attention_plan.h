@@ -41,6 +41,14 @@ std::shared_ptr<const AttentionPlan> plan_attention(
     const AttentionOptions& options,
     int64_t window = 0);
 
+/// The dtype of sums and of what they leave per row: f64 for f64, else f32.
+inline DType sum_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+
+/// Workspace for one kernel call.
+inline Tensor new_scratch(size_t bytes, Device device) {
+  return empty({int64_t(bytes)}, {DType::u8, device});
+}
+
 /// Data and strides of a (B, H, T, D) tensor with dense rows, or of a dense (B, H, T) one.
 kernels::HeadRows head_rows(const Tensor& tensor);
 

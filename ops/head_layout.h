@@ -21,6 +21,15 @@ inline Tensor zero_heads(const Shape& shape, TensorOptions options) {
   return memory.alias(shape, {tokens * heads * width, width, heads * width, 1}, 0);
 }
 
+/// For results that a kernel fills: fresh memory when it covers every row, zeros when it writes
+/// only the rows that take part.
+inline Tensor new_heads(const Shape& shape, TensorOptions options, bool covered) {
+  return covered ? empty_heads(shape, options) : zero_heads(shape, options);
+}
+inline Tensor new_heads(const Tensor& like, bool covered) {
+  return new_heads(like.shape(), {like.dtype(), like.device()}, covered);
+}
+
 /// Where the rows of a (B, H, T, D) tensor lie.
 inline kernels::RowStrides row_strides(const Tensor& tensor) {
   return {tensor.stride(0), tensor.stride(1), tensor.stride(2)};

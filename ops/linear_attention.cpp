@@ -13,18 +13,6 @@ namespace {
 
 using PlanPointer = std::shared_ptr<const AttentionPlan>;
 
-DType sum_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
-
-// Rows that no kernel writes are zeros.
-Tensor new_heads(const Tensor& like, bool covered) {
-  const TensorOptions options{like.dtype(), like.device()};
-  return covered ? empty_heads(like.shape(), options) : zero_heads(like.shape(), options);
-}
-
-Tensor new_scratch(size_t bytes, Device device) {
-  return empty({int64_t(bytes)}, {DType::u8, device});
-}
-
 struct LinearAttention final : autograd::Node {
   LinearAttention(
       std::initializer_list<Tensor> inputs,

@@ -19,12 +19,6 @@ constexpr const char* kOp = "routed_attention";
 constexpr int kExperts = 3;
 constexpr int kLinear = 1, kWindow = 2;
 
-DType sum_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
-
-Tensor new_heads(const Shape& shape, TensorOptions options, bool covered) {
-  return covered ? empty_heads(shape, options) : zero_heads(shape, options);
-}
-
 // The same layout in another dtype; to_dtype itself would lay the heads out densely.
 Tensor cast_heads(const Tensor& heads, DType dtype) {
   if (heads.dtype() == dtype) return heads;
@@ -53,10 +47,6 @@ void set_operands(Args& args, const Operands& x) {
   args.k = head_rows(x.k);
   args.v = head_rows(x.v);
   args.out = head_rows(x.out);
-}
-
-Tensor new_scratch(size_t bytes, Device device) {
-  return empty({int64_t(bytes)}, {DType::u8, device});
 }
 
 void forward(const Share& share, const Operands& x) {

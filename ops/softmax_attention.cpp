@@ -13,16 +13,9 @@ namespace {
 
 using PlanPointer = std::shared_ptr<const AttentionPlan>;
 
-// Rows that no kernel writes are zeros.
-Tensor new_heads(const Tensor& like, bool covered) {
-  const TensorOptions options{like.dtype(), like.device()};
-  return covered ? empty_heads(like.shape(), options) : zero_heads(like.shape(), options);
-}
-
 Tensor new_lse(const Tensor& q, bool covered) {
-  const DType dtype = q.dtype() == DType::f64 ? DType::f64 : DType::f32;
   const Shape shape{q.size(0), q.size(1), q.size(2)};
-  const TensorOptions options{dtype, q.device()};
+  const TensorOptions options{sum_dtype(q.dtype()), q.device()};
   return covered ? empty(shape, options) : full(shape, -INFINITY, options);
 }
 
@@ -59,9 +52,9 @@ struct SoftmaxAttention final : autograd::Node {
     if (grad_k.defined()) args.grad_k = head_rows(grad_k);
     if (grad_v.defined()) args.grad_v = head_rows(grad_v);
     args.kv_grad_dtype = q.dtype();
-    const auto bytes =
-        int64_t(kernels::attention_backward_scratch_bytes(args, cpu_context().threads.size()));
-    const Tensor scratch = empty({bytes}, {DType::u8, q.device()});
+    const int threads = cpu_context().threads.size();
+    const Tensor scratch =
+        new_scratch(kernels::attention_backward_scratch_bytes(args, threads), q.device());
     args.scratch = scratch.raw();
     SLUICE_LAUNCH(q.device(), name(), kernels::attention_backward, args);
     return {grad_q, grad_k, grad_v};
@@ -94,9 +87,9 @@ AttentionOutput softmax_attention(
   args.out = head_rows(out);
   args.lse = head_rows(lse);
   if (natural_lse.defined()) args.natural_lse = head_rows(natural_lse);
-  const auto bytes =
-      int64_t(kernels::attention_forward_scratch_bytes(args, cpu_context().threads.size()));
-  const Tensor scratch = empty({bytes}, {DType::u8, q.device()});
+  const int threads = cpu_context().threads.size();
+  const Tensor scratch =
+      new_scratch(kernels::attention_forward_scratch_bytes(args, threads), q.device());
   args.scratch = scratch.raw();
   SLUICE_LAUNCH(q.device(), op, kernels::attention_forward, args);
   if (autograd::should_record({q, k, v})) {
