@@ -7,6 +7,7 @@
 
 #include "autograd/autograd.h"
 #include "engine/context.h"
+#include "models/median.h"
 #include "models/routes.h"
 #include "ops/routed_attention.h"
 #include "ops/routing_index.h"
@@ -20,12 +21,6 @@ struct Sample {
   double work;
   double milliseconds;
 };
-
-double median(std::vector<double> values) {
-  std::nth_element(
-      values.begin(), values.begin() + std::ptrdiff_t(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
 
 // Least squares for ms = base + slope * work, each sample weighted by 1 / ms^2 so that the error in
 // percent counts, with both constants kept from going negative.

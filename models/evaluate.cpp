@@ -11,6 +11,7 @@
 #include "autograd/autograd.h"
 #include "engine/errors.h"
 #include "models/batches.h"
+#include "models/median.h"
 #include "models/routes.h"
 #include "models/text_data.h"
 
@@ -73,12 +74,6 @@ double predict_ms(
     sum += total(constant_routes(rows, options.tokens, expert));
   }
   return sum;
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + std::ptrdiff_t(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 std::array<double, kExperts> normalised(const std::array<double, kExperts>& sums) {

@@ -9,6 +9,7 @@
 #include "engine/errors.h"
 #include "engine/file.h"
 #include "models/checkpoint.h"
+#include "models/median.h"
 #include "models/progress.h"
 #include "models/text_data.h"
 #include "models/training_run.h"
@@ -120,10 +121,6 @@ void Demo::time_rows(std::vector<DemoRow>& rows, size_t seed, const TextData& te
       controller[i].push_back(timed.controller_ms);
     }
   }
-  const auto median = [](std::vector<double>& values) {
-    std::sort(values.begin(), values.end());
-    return values[values.size() / 2];
-  };
   for (size_t i = 0; i < rows.size(); ++i) {
     rows[i].seeds[seed].attention_ms = median(attention[i]);
     rows[i].seeds[seed].controller_ms = median(controller[i]);
