@@ -10,10 +10,13 @@
 
 namespace sluice {
 
-/// A Dirichlet per token: pseudo-counts and their mean, both (B, T, 3) f32.
+/// A Dirichlet per token by its pseudo-counts.
 struct Posterior {
-  Tensor concentration;
-  Tensor mean;
+  Tensor concentration;  ///< (B, T, 3) f32
+
+  /// Counts divided by their sum, (B, T, 3). Its order is that of the counts: whoever wants the
+  /// largest need not ask for it.
+  Tensor mean() const;
 };
 
 /// Adds evidence to the prior: concentration = beta + softplus(W2 gelu(W1 u + b1) + b2), where u is

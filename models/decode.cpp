@@ -113,7 +113,7 @@ Tensor Decoder::attend(size_t layer, const Tensor& x) {
   const Tensor normed = ops::rms_norm(x, attention.norm());
   RouteDecision decision;
   if (attention.kind() == LayerKind::routed) {
-    decision.ids = argmax_routes((*attention.controller())(x, normed, position_).mean);
+    decision.ids = argmax_routes((*attention.controller())(x, normed, position_).concentration);
     const auto ids = decision.ids.to_vector<int32_t>();
     routes_[layer].insert(routes_[layer].end(), ids.begin(), ids.end());
   } else {

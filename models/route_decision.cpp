@@ -43,7 +43,7 @@ Tensor training_weights(
     PhiloxKey key) {
   const bool sampled = options.training && config.posterior == "sample";
   const Tensor weights =
-      sampled ? ops::dirichlet_sample(posterior.concentration, purpose(key, 1)) : posterior.mean;
+      sampled ? ops::dirichlet_sample(posterior.concentration, purpose(key, 1)) : posterior.mean();
   return sharpen(weights, options.sharpness);
 }
 
@@ -76,10 +76,10 @@ RouteDecision decide_routed(
       break;
     }
     case RouteMode::hard:
-      decision.ids = argmax_routes(posterior.mean);
+      decision.ids = argmax_routes(posterior.concentration);
       break;
     case RouteMode::random:
-      decision.ids = shuffle_routes(argmax_routes(posterior.mean), purpose(key, 3));
+      decision.ids = shuffle_routes(argmax_routes(posterior.concentration), purpose(key, 3));
       break;
     case RouteMode::prior:
       decision.weights = constant_weights(batch, tokens, prior);
@@ -106,7 +106,7 @@ RouteDecision decide_routed(
       options.mode == RouteMode::soft || options.mode == RouteMode::straight_through;
   if (options.training && learns) {
     decision.kl = ops::mean(ops::dirichlet_kl(posterior.concentration, row_tensor(prior)));
-    const Tensor priced = ops::mul(posterior.mean, row_tensor(costs));
+    const Tensor priced = ops::mul(posterior.mean(), row_tensor(costs));
     decision.cost = ops::mean(ops::sum(priced, {-1}));
   }
   if (options.statistics) {
