@@ -149,8 +149,10 @@ std::string resolve_checkpoint(const std::string& path) {
 
 nlohmann::json read_state(const std::string& checkpoint) {
   nlohmann::json state = read_json((fs::path(checkpoint) / "state.json").string());
-  const auto format =
-      state.is_object() ? state.value("format", nlohmann::json()) : nlohmann::json();
+  const auto field = [&](const char* name) {
+    return state.is_object() ? state.value(name, nlohmann::json()) : nlohmann::json();
+  };
+  const nlohmann::json format = field("format");
   SLUICE_CHECK(
       format == kFormat,
       ArgumentError,
@@ -158,6 +160,13 @@ nlohmann::json read_state(const std::string& checkpoint) {
       checkpoint,
       kFormat,
       format.dump());
+  const nlohmann::json step = field("step");
+  SLUICE_CHECK(
+      step.is_number_unsigned() && step.get<uint64_t>() <= uint64_t(INT64_MAX),
+      ArgumentError,
+      "{}: step must be an integer >= 0, got {}",
+      checkpoint,
+      step.dump());
   return state;
 }
 

@@ -46,8 +46,8 @@ void prune_checkpoints(const std::string& folder, int64_t kept);
 /// Throws IoError saying which of the two was looked for.
 std::string resolve_checkpoint(const std::string& path);
 
-/// The state.json of a checkpoint. Throws IoError, ArgumentError (not JSON, a format of the
-/// future).
+/// The state.json of a checkpoint. Throws IoError, ArgumentError (not JSON, a format of the future,
+/// no step).
 nlohmann::json read_state(const std::string& checkpoint);
 
 /// Whether a file may lack a tensor, or hold one more.

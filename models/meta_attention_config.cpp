@@ -13,6 +13,8 @@
 namespace sluice {
 namespace {
 
+constexpr int64_t kMaxWidth = 65536;
+
 constexpr std::string_view kModeNames[] = {
     "soft",
     "straight_through",
@@ -56,7 +58,7 @@ void require_word(
 void validate_sizes(const MetaAttentionConfig& config) {
   require_range("vocabulary", double(config.vocabulary), 2, 1 << 20);
   require_range("layers", double(config.layers), 1, 1024);
-  require_range("width", double(config.width), 1, 65536);
+  require_range("width", double(config.width), 1, kMaxWidth);
   require_range("heads", double(config.heads), 1, double(config.width));
   require_range("kv_heads", double(config.kv_heads), 1, double(config.heads));
   require_range("feed_forward", double(config.feed_forward), 1, 1 << 20);
@@ -280,7 +282,8 @@ MetaAttentionConfig meta_attention_config_from_json(const nlohmann::json& json) 
   ConfigFields fields(json, "model");
   fields.read("heads", config.kv_heads);
   fields.read("width", config.width);
-  config.feed_forward = 4 * config.width;
+  // Within the range that validate() asks of the width: beyond it the product may overflow.
+  config.feed_forward = 4 * std::clamp<int64_t>(config.width, 0, kMaxWidth);
   visit_fields(config, [&](const char* key, auto& value) { fields.read(key, value); });
   const nlohmann::json& phases = fields.nested("phases");
   fields.finish();

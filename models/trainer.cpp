@@ -46,8 +46,12 @@ bool has_given_layer(const MetaAttentionConfig& config) {
 /// The configuration without what changes no number of the run: where the text lies (its contents
 /// are compared) and when checkpoints are made.
 nlohmann::json without_bookkeeping(nlohmann::json config) {
-  if (config.contains("data")) config["data"].erase("text");
-  if (config.contains("train")) {
+  // A damaged checkpoint may hold anything here; erasing from what is no object throws.
+  const auto part = [&](const char* name) {
+    return config.is_object() && config.contains(name) && config[name].is_object();
+  };
+  if (part("data")) config["data"].erase("text");
+  if (part("train")) {
     config["train"].erase("checkpoint_every");
     config["train"].erase("checkpoints_kept");
   }

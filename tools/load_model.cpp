@@ -11,7 +11,7 @@ LoadedModel load_model(const std::string& path) {
   loaded.checkpoint = resolve_checkpoint(path);
   const nlohmann::json state = read_state(loaded.checkpoint);
   loaded.step = state.at("step").get<int64_t>();
-  loaded.config = run_config_from_json(state.at("config"));
+  loaded.config = run_config_from_json(state.value("config", nlohmann::json()));
   loaded.model = std::make_unique<MetaAttentionLM>(loaded.config.model, loaded.config.train.seed);
   load_tensors(loaded.checkpoint + "/model.safetensors", state_tensors(*loaded.model));
   return loaded;

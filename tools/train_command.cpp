@@ -24,7 +24,7 @@ nlohmann::json saved_config(const std::string& folder) {
       ArgumentError,
       "{}: holds no run to resume; begin one with --config or without --resume",
       folder);
-  return read_state(checkpoints.back().path).at("config");
+  return read_state(checkpoints.back().path).value("config", nlohmann::json());
 }
 
 RunConfig read_config(const TrainCommand& command, const CommonOptions& common) {

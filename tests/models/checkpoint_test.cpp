@@ -127,6 +127,15 @@ TEST_F(CheckpointTest, MessagesNameThePath) {
   SLUICE_EXPECT_THROW(read_state(folder_), ArgumentError, "format must be 1, got 99");
   std::ofstream(path("state.json")) << "{";
   SLUICE_EXPECT_THROW(read_state(folder_), ArgumentError, "state.json: is not JSON");
+  for (const char* step : {"\"7\"", "-1", "1.5", "9223372036854775808"}) {
+    std::ofstream(path("state.json")) << R"({"format": 1, "step": )" << step << "}";
+    SLUICE_EXPECT_THROW(
+        read_state(folder_),
+        ArgumentError,
+        std::string("step must be an integer >= 0, got ") + step);
+  }
+  std::ofstream(path("state.json")) << R"({"format": 1})";
+  SLUICE_EXPECT_THROW(read_state(folder_), ArgumentError, folder_ + ": step must be");
   SLUICE_EXPECT_THROW(
       save_checkpoint("/proc/none", sample(1)), IoError, "/proc/none/.checkpoint-00000001");
 }

@@ -2,6 +2,8 @@
 #include "models/trainer.h"
 
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 
 #include "autograd/autograd.h"
 #include "engine/context.h"
@@ -169,6 +171,13 @@ TEST(Trainer, RefusesAnotherConfigurationOrText) {
       differs.restore(saved),
       ArgumentError,
       "config.model.window: 9 here, 8 there; config.train.clip: 2.0 here, 1.0 there");
+  for (const char* config : {"null", "[]", R"({"data": 3, "train": []})"}) {
+    const std::string path = folder / "damaged";
+    std::filesystem::create_directories(path);
+    std::ofstream(path + "/state.json")
+        << R"({"format": 1, "step": 1, "config": )" << config << "}";
+    SLUICE_EXPECT_THROW(trainer.restore(path), ArgumentError, "cannot be resumed by this run");
+  }
   TextData text = sample_text();
   text.bytes[0] ^= 1;
   Trainer rewritten(small_config(), text);
