@@ -2,12 +2,15 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
 
 #include "autograd/autograd.h"
+#include "engine/philox.h"
 #include "ops/attention.h"
 #include "ops/head_layout.h"
 #include "tests/reference/attention.h"
+#include "tests/reference/linear_attention.h"
 
 namespace sluice::testing {
 
@@ -15,6 +18,7 @@ struct AttentionCase {
   std::string name;
   int64_t B, H, Hkv, Tq, Tk, D;
   ops::AttentionOptions options = {};
+  uint64_t seed = 11;  // of the inputs
 
   AttentionMask mask(int64_t window = 0) const { return {Tq, Tk, options, window}; }
   double scale() const { return options.scale.value_or(1 / std::sqrt(double(D))); }
@@ -137,10 +141,10 @@ inline std::vector<AttentionCase> attention_cases() {
 }
 
 /// Random (B, H, T, D) as a view with odd strides into larger memory, at an odd address.
-inline Tensor strided_heads(const Shape& shape, uint64_t stream, DType dtype, DType rounding) {
+inline Tensor strided_heads(const Shape& shape, PhiloxKey key, DType dtype, DType rounding) {
   const int64_t H = shape[1], T = shape[2], D = shape[3];
   const int64_t row = H * D + 3;
-  const Tensor memory = randn({shape[0] * T * row + 1}, 11, stream, {DType::f64, {}});
+  const Tensor memory = randn({shape[0] * T * row + 1}, key.seed, key.stream, {DType::f64, {}});
   const Tensor typed = to_dtype(to_dtype(memory, rounding), dtype);
   return typed.alias(shape, {T * row, D, row, 1}, 1);
 }
@@ -152,11 +156,11 @@ struct AttentionInputs {
 inline AttentionInputs inputs_of(const AttentionCase& c, DType dtype, DType rounding) {
   const DType sums = dtype == DType::f64 ? DType::f64 : DType::f32;
   return {
-      strided_heads({c.B, c.H, c.Tq, c.D}, 0, dtype, rounding),
-      strided_heads({c.B, c.Hkv, c.Tk, c.D}, 1, dtype, rounding),
-      strided_heads({c.B, c.Hkv, c.Tk, c.D}, 2, dtype, rounding),
-      strided_heads({c.B, c.H, c.Tq, c.D}, 3, dtype, rounding),
-      randn({c.B, c.H, c.Tq}, 11, 4, {sums, {}})};
+      strided_heads({c.B, c.H, c.Tq, c.D}, {c.seed, 0}, dtype, rounding),
+      strided_heads({c.B, c.Hkv, c.Tk, c.D}, {c.seed, 1}, dtype, rounding),
+      strided_heads({c.B, c.Hkv, c.Tk, c.D}, {c.seed, 2}, dtype, rounding),
+      strided_heads({c.B, c.H, c.Tq, c.D}, {c.seed, 3}, dtype, rounding),
+      randn({c.B, c.H, c.Tq}, c.seed, 4, {sums, {}})};
 }
 
 struct AttentionRun {
@@ -176,19 +180,24 @@ inline AttentionRun run_attention(const AttentionFunction& op, const AttentionIn
   return {result.out, result.lse, autograd::grad(q), autograd::grad(k), autograd::grad(v)};
 }
 
-/// Outputs and gradients of `op` in f64, f32 and bf16 against the equations.
-inline void expect_matches_reference(
-    const AttentionCase& c, const AttentionFunction& op, int64_t window = 0) {
-  for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+/// What the equations give for f64 inputs, `round` applied to what a naive version would store.
+using AttentionEquations = std::function<AttentionResult(
+    const AttentionInputs& in, const std::vector<double>& grad_lse, Rounding round)>;
+
+/// Outputs and gradients of `op` in each dtype against `equations`. `summands` bounds the sums.
+inline void expect_matches(
+    const AttentionCase& c,
+    const AttentionFunction& op,
+    const AttentionEquations& equations,
+    std::span<const DType> dtypes,
+    int64_t summands) {
+  for (const DType dtype : dtypes) {
     const AttentionRun run = run_attention(op, inputs_of(c, dtype, dtype));
     const AttentionInputs in = inputs_of(c, DType::f64, dtype);
-    const auto grad_out = values_of(in.grad_out);
     const auto grad_lse = run.lse.defined() ? values_of(in.grad_lse) : std::vector<double>();
-    const AttentionResult truth =
-        reference_attention(in.q, in.k, in.v, c.mask(window), c.scale(), grad_out, grad_lse);
+    const AttentionResult truth = equations(in, grad_lse, exact);
     if (dtype == DType::bf16) {
-      const AttentionResult naive = reference_attention(
-          in.q, in.k, in.v, c.mask(window), c.scale(), grad_out, grad_lse, to_bf16);
+      const AttentionResult naive = equations(in, grad_lse, to_bf16);
       const auto compare = [&](const Tensor& actual, const auto& expected, const auto& rounded) {
         EXPECT_TRUE(bf16_rows(
             actual, expected, to_dtype(from_values(rounded, actual.shape()), dtype), c.name));
@@ -199,7 +208,7 @@ inline void expect_matches_reference(
       compare(run.grad_v, truth.grad_v, naive.grad_v);
       continue;
     }
-    const Tolerance tolerance = tolerance_for(dtype, c.Tk);
+    const Tolerance tolerance = tolerance_for(dtype, summands);
     EXPECT_TRUE(near(run.out, truth.out, tolerance, c.name + ": out"));
     if (run.lse.defined()) {
       EXPECT_TRUE(near(run.lse, truth.lse, tolerance, c.name + ": lse"));
@@ -208,6 +217,27 @@ inline void expect_matches_reference(
     EXPECT_TRUE(near(run.grad_k, truth.grad_k, tolerance, c.name + ": grad_k"));
     EXPECT_TRUE(near(run.grad_v, truth.grad_v, tolerance, c.name + ": grad_v"));
   }
+}
+
+inline constexpr DType kAttentionDTypes[] = {DType::f64, DType::f32, DType::bf16};
+
+inline AttentionEquations softmax_equations(const AttentionCase& c, int64_t window = 0) {
+  return [&c, window](const AttentionInputs& in, const auto& grad_lse, Rounding round) {
+    return reference_attention(
+        in.q, in.k, in.v, c.mask(window), c.scale(), values_of(in.grad_out), grad_lse, round);
+  };
+}
+
+inline AttentionEquations linear_equations(const AttentionCase& c) {
+  return [&c](const AttentionInputs& in, const auto&, Rounding round) {
+    return reference_linear_attention(in.q, in.k, in.v, c.mask(), values_of(in.grad_out), round);
+  };
+}
+
+/// Full attention, or with a window, in f64, f32 and bf16.
+inline void expect_matches_reference(
+    const AttentionCase& c, const AttentionFunction& op, int64_t window = 0) {
+  expect_matches(c, op, softmax_equations(c, window), kAttentionDTypes, c.Tk);
 }
 
 /// The same bits, pair by pair.

@@ -6,7 +6,6 @@
 #include "engine/errors.h"
 #include "kernels/simd/dispatch.h"
 #include "tests/ops/attention_cases.h"
-#include "tests/reference/linear_attention.h"
 
 namespace sluice {
 namespace {
@@ -55,38 +54,13 @@ std::vector<AttentionCase> cases() {
   return all;
 }
 
-void expect_matches_sums(const AttentionCase& c, std::initializer_list<DType> dtypes) {
+void expect_matches_sums(const AttentionCase& c, std::span<const DType> dtypes) {
   SCOPED_TRACE(c.name);
-  for (const DType dtype : dtypes) {
-    const AttentionRun run = run_attention(with(c.options), inputs_of(c, dtype, dtype));
-    const AttentionInputs in = inputs_of(c, DType::f64, dtype);
-    const auto grad_out = values_of(in.grad_out);
-    const AttentionResult truth = reference_linear_attention(in.q, in.k, in.v, c.mask(), grad_out);
-    if (dtype == DType::bf16) {
-      const AttentionResult naive =
-          reference_linear_attention(in.q, in.k, in.v, c.mask(), grad_out, to_bf16);
-      const auto compare = [&](const Tensor& actual, const auto& expected, const auto& rounded) {
-        EXPECT_TRUE(bf16_rows(
-            actual, expected, to_dtype(from_values(rounded, actual.shape()), dtype), c.name));
-      };
-      compare(run.out, truth.out, naive.out);
-      compare(run.grad_q, truth.grad_q, naive.grad_q);
-      compare(run.grad_k, truth.grad_k, naive.grad_k);
-      compare(run.grad_v, truth.grad_v, naive.grad_v);
-      continue;
-    }
-    const Tolerance tolerance = tolerance_for(dtype, c.Tk);
-    EXPECT_TRUE(near(run.out, truth.out, tolerance, "out"));
-    EXPECT_TRUE(near(run.grad_q, truth.grad_q, tolerance, "grad_q"));
-    EXPECT_TRUE(near(run.grad_k, truth.grad_k, tolerance, "grad_k"));
-    EXPECT_TRUE(near(run.grad_v, truth.grad_v, tolerance, "grad_v"));
-  }
+  expect_matches(c, with(c.options), linear_equations(c), dtypes, c.Tk);
 }
 
 TEST(LinearAttention, MatchesItsSumsInEveryDType) {
-  for (const AttentionCase& c : cases()) {
-    expect_matches_sums(c, {DType::f64, DType::f32, DType::bf16});
-  }
+  for (const AttentionCase& c : cases()) expect_matches_sums(c, kAttentionDTypes);
 }
 
 TEST(LinearAttention, MatchesItsSumsOnEveryInstructionSet) {
@@ -95,7 +69,7 @@ TEST(LinearAttention, MatchesItsSumsOnEveryInstructionSet) {
     if (level > best) continue;
     kernels::force_simd_level(level);
     for (const AttentionCase& c : cases()) {
-      if (c.Tq < 600) expect_matches_sums(c, {DType::f64, DType::f32});
+      if (c.Tq < 600) expect_matches_sums(c, std::span(kAttentionDTypes).first(2));
     }
   }
   kernels::force_simd_level(best);
