@@ -83,7 +83,7 @@ struct MetaAttentionConfig {
   /// Prices of the experts: `flops` (at the actual T), `paper` (1, 0.15, 0.30) or `table`.
   std::string costs = "flops";
   std::vector<double> cost_table;  ///< full, linear, window, in any unit, when costs == "table"
-  double target_cost = 0.0;        ///< relative to all-full; 0: not held
+  double target_cost = 0.0;        ///< mean over routed layers, all-full = 1; 0: not held
   double multiplier_rate = 0.02;   ///< step of the dual ascent on the target
   std::vector<RoutePhase> phases = {{1.0, RouteMode::soft, false, 1.0}};
   /// A fixed expert per layer for phases of mode `warm`: circuits that need long range form before
