@@ -1,4 +1,4 @@
-// A chunk of rows is walked a few columns at a time, so the column sums stay in registers.
+// Rows are walked whole, as they lie in memory; the column sums of a chunk stay in L1 beside them.
 #include "kernels/bias_activation_backward.h"
 
 #include "kernels/simd/activation.h"
@@ -8,24 +8,17 @@
 namespace sluice::kernels::SLUICE_ISA {
 namespace {
 
-// Rows [first, last) of the columns [column, column + width); their sum goes to `sums` unless null.
+// Rows [first, last); their sum goes to `sums` unless null.
 template <class T>
-void backward_columns(
-    const BiasActivationBackward& args,
-    int64_t first,
-    int64_t last,
-    int64_t column,
-    int64_t width,
-    Accumulator<T>* sums) {
+void backward_rows(
+    const BiasActivationBackward& args, int64_t first, int64_t last, Accumulator<T>* sums) {
   using V = Vec<Accumulator<T>>;
-  constexpr int kVectors = 4;
-  V sum[kVectors] = {};
+  for (int64_t i = 0; sums != nullptr && i < args.columns; ++i) sums[i] = 0;
   for (int64_t row = first; row < last; ++row) {
-    const T* grad = static_cast<const T*>(args.grad_out) + row * args.grad_out_row_stride + column;
-    const int64_t dense = row * args.columns + column;
-    int64_t v = 0;
+    const T* grad = static_cast<const T*>(args.grad_out) + row * args.grad_out_row_stride;
+    const int64_t dense = row * args.columns;
     for_each_vector<T>(
-        width, [&](int64_t i, int count) __attribute__((always_inline)) {
+        args.columns, [&](int64_t i, int count) __attribute__((always_inline)) {
           V value = load_count(grad + i, count);
           if (args.activation != Activation::none) {
             const T* pre = static_cast<const T*>(args.pre_activation) + dense;
@@ -34,15 +27,11 @@ void backward_columns(
           if (args.grad_pre != nullptr) {
             store_count(static_cast<T*>(args.grad_pre) + dense + i, value, count);
           }
-          sum[v++] += value;
+          if (sums != nullptr) {
+            store_count(sums + i, load_count(sums + i, count) + value, count);
+          }
         });
   }
-  if (sums == nullptr) return;
-  int64_t v = 0;
-  for_each_vector<Accumulator<T>>(
-      width, [&](int64_t i, int count) __attribute__((always_inline)) {
-        store_count(sums + i, sum[v++], count);
-      });
 }
 
 }  // namespace
@@ -50,20 +39,11 @@ void backward_columns(
 void bias_activation_backward(CpuContext& context, const BiasActivationBackward& args) {
   dispatch_floating(args.dtype, [&]<class T>() {
     using A = Accumulator<T>;
-    constexpr int64_t kWidth = 4 * kLanesOf<T>;
     A* partials = args.grad_bias != nullptr ? static_cast<A*>(args.scratch) : nullptr;
     for_each_row_chunk(
         context.threads, args.rows, args.columns, [&](int64_t first, int64_t last, int64_t chunk) {
-          for (int64_t column = 0; column < args.columns; column += kWidth) {
-            const int64_t left = args.columns - column;
-            backward_columns<T>(
-                args,
-                first,
-                last,
-                column,
-                left < kWidth ? left : kWidth,
-                partials != nullptr ? partials + chunk * args.columns + column : nullptr);
-          }
+          backward_rows<T>(
+              args, first, last, partials != nullptr ? partials + chunk * args.columns : nullptr);
         });
     if (partials == nullptr) return;
     const int64_t chunks = row_chunks(args.rows, args.columns);
