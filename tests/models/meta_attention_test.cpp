@@ -8,64 +8,19 @@
 #include "autograd/autograd.h"
 #include "engine/context.h"
 #include "engine/errors.h"
-#include "models/routes.h"
+#include "tests/models/small_model.h"
 #include "tests/support/compare.h"
 
 namespace sluice {
 namespace {
 
 using testing::bit_equal;
+using testing::in_mode;
+using testing::lively_model;
+using testing::logits_of;
 using testing::near;
-
-MetaAttentionConfig small_config() {
-  MetaAttentionConfig config;
-  config.vocabulary = 31;
-  config.layers = 2;
-  config.width = 16;
-  config.heads = 2;
-  config.kv_heads = 1;
-  config.feed_forward = 24;
-  config.context = 200;
-  config.window = 9;
-  config.controller_width = 8;
-  return config;
-}
-
-// Parameters large enough that attention is far from uniform and routes differ between tokens.
-void scale_parameters(const Module& model, float factor) {
-  for (const NamedTensor& named : model.parameters()) {
-    if (named.name.find("norm") != std::string::npos) continue;
-    float* data = named.tensor.data<float>();
-    for (int64_t i = 0; i < named.tensor.numel(); ++i) data[i] *= factor;
-  }
-}
-
-MetaAttentionLM lively_model(const MetaAttentionConfig& config, uint64_t seed = 3) {
-  MetaAttentionLM model(config, seed);
-  scale_parameters(model, 25.0f);
-  return model;
-}
-
-Tensor random_tokens(int64_t B, int64_t T, int64_t vocabulary, uint64_t stream) {
-  const Tensor draws = rand({B, T}, 11, stream);
-  const Tensor tokens = empty({B, T}, {DType::i32, {}});
-  for (int64_t i = 0; i < tokens.numel(); ++i) {
-    tokens.data<int32_t>()[i] = int32_t(double(draws.data<float>()[i]) * double(vocabulary));
-  }
-  return tokens;
-}
-
-StepOptions in_mode(RouteMode mode) {
-  StepOptions options;
-  options.mode = mode;
-  options.seed = 5;
-  return options;
-}
-
-Tensor logits_of(const MetaAttentionLM& model, const Tensor& tokens, const StepOptions& options) {
-  const autograd::NoGrad no_grad;
-  return model.forward(tokens, {}, options).logits;
-}
+using testing::random_tokens;
+using testing::small_config;
 
 constexpr RouteMode kCausalModes[] = {
     RouteMode::soft,
@@ -78,35 +33,38 @@ constexpr RouteMode kCausalModes[] = {
     RouteMode::linear,
     RouteMode::window};
 
-// Changing a token must not move anything before it, in any mode. `random` is left out: shuffling
-// the routes of a whole row is a control for cost and lets the order of routes see ahead.
+// Changing a token must not move anything before it, nor anything in the other batch row.
+void expect_causal(const MetaAttentionLM& model, RouteMode mode) {
+  const int64_t T = 150;
+  const int64_t V = model.config().vocabulary;
+  const Tensor tokens = random_tokens(2, T, V, 1);
+  const Tensor before = logits_of(model, tokens, in_mode(mode));
+  for (const int64_t changed : {int64_t{1}, int64_t{70}, T - 1}) {
+    const Tensor other = clone(tokens);
+    int32_t& token = other.data<int32_t>()[T + changed];
+    token = (token + 1) % int32_t(V);
+    const Tensor after = logits_of(model, other, in_mode(mode));
+    const Tensor past = before.alias({changed, V}, {V, 1}, T * V);
+    const Tensor past_after = after.alias({changed, V}, {V, 1}, T * V);
+    EXPECT_TRUE(bit_equal(past_after, past, std::string(name_of(mode))))
+        << "changed token " << changed << " separate " << model.config().separate_projections;
+    const Tensor neighbour = before.alias({T, V}, {V, 1}, 0);
+    EXPECT_TRUE(bit_equal(after.alias({T, V}, {V, 1}, 0), neighbour, "batch neighbour"));
+    const auto now = before.alias({1, V}, {V, 1}, (T + changed) * V).to_vector<float>();
+    const auto then = after.alias({1, V}, {V, 1}, (T + changed) * V).to_vector<float>();
+    EXPECT_NE(now, then) << "the changed token itself must matter";
+  }
+}
+
+// `random` is left out: shuffling the routes of a whole row is a control for cost and lets the
+// order of routes see ahead.
 TEST(MetaAttention, NoModeLooksIntoTheFuture) {
   for (const bool separate : {false, true}) {
     MetaAttentionConfig config = small_config();
     config.separate_projections = separate;
     config.warm_kinds = {"linear", "full"};
     const MetaAttentionLM model = lively_model(config);
-    const int64_t T = 150;
-    const Tensor tokens = random_tokens(2, T, config.vocabulary, 1);
-    for (const RouteMode mode : kCausalModes) {
-      const Tensor before = logits_of(model, tokens, in_mode(mode));
-      for (const int64_t changed : {int64_t{1}, int64_t{70}, T - 1}) {
-        const Tensor other = clone(tokens);
-        int32_t& token = other.data<int32_t>()[T + changed];
-        token = (token + 1) % int32_t(config.vocabulary);
-        const Tensor after = logits_of(model, other, in_mode(mode));
-        const int64_t V = config.vocabulary;
-        const Tensor past = before.alias({changed, V}, {V, 1}, T * V);
-        const Tensor past_after = after.alias({changed, V}, {V, 1}, T * V);
-        EXPECT_TRUE(bit_equal(past_after, past, std::string(name_of(mode))))
-            << "changed token " << changed << " separate " << separate;
-        const Tensor neighbour = before.alias({T, V}, {V, 1}, 0);
-        EXPECT_TRUE(bit_equal(after.alias({T, V}, {V, 1}, 0), neighbour, "batch neighbour"));
-        const auto now = before.alias({1, V}, {V, 1}, (T + changed) * V).to_vector<float>();
-        const auto then = after.alias({1, V}, {V, 1}, (T + changed) * V).to_vector<float>();
-        EXPECT_NE(now, then) << "the changed token itself must matter";
-      }
-    }
+    for (const RouteMode mode : kCausalModes) expect_causal(model, mode);
   }
 }
 
