@@ -104,6 +104,13 @@ void validate_phases(const MetaAttentionConfig& config) {
         phase.until,
         before);
     require_range("sharpness", phase.sharpness, 0.01, 1000);
+    // Elsewhere the posterior does not train: the cost reads 0, and the multiplier would fall to 0.
+    SLUICE_CHECK(
+        !phase.hold_cost || phase.mode == RouteMode::soft ||
+            phase.mode == RouteMode::straight_through,
+        ArgumentError,
+        "config: a phase with hold_cost must be of mode 'soft' or 'straight_through', got '{}'",
+        name_of(phase.mode));
     before = phase.until;
   }
 }

@@ -65,6 +65,9 @@ TEST(RunConfig, Throws) {
       {R"({"train": {"decay": "linear"}})", "train.decay must be one of constant, cosine, wsd"},
       {R"({"data": {"held_out": 0}})", "data.held_out must be in (0, 1), got 0"},
       {R"({"model": {"vocabulary": 100}})", "model.vocabulary must be >= 256"},
+      {R"({"model": {"phases": [{"mode": "soft", "until": 0.5, "hold_cost": true},
+          {"mode": "hard", "hold_cost": true}]}})",
+       "a phase with hold_cost must be of mode 'soft' or 'straight_through', got 'hard'"},
   };
   for (const auto& c : cases) SLUICE_EXPECT_THROW(read(c.text), ArgumentError, c.message);
 }
