@@ -1,5 +1,6 @@
 #include "models/routes.h"
 
+#include <limits>
 #include <utility>
 
 #include "engine/errors.h"
@@ -21,12 +22,17 @@ Tensor route_weights(const Tensor& weights, const Tensor& ids) {
   const auto routes = ids.to_vector<int32_t>();
   for (size_t token = 0; token < routes.size(); ++token) {
     SLUICE_CHECK(
-        routes[token] >= 0 && routes[token] < kExperts,
+        routes[token] >= -1 && routes[token] < kExperts,
         ArgumentError,
-        "route_weights: ids must be in [0, {}), got {}",
+        "route_weights: ids must be in [-1, {}), got {}",
         kExperts,
         routes[token]);
-    one_hot.data<float>()[token * kExperts + size_t(routes[token])] = 1.0f;
+    float* const row = one_hot.data<float>() + token * kExperts;
+    if (routes[token] < 0) {
+      row[0] = std::numeric_limits<float>::quiet_NaN();
+    } else {
+      row[routes[token]] = 1.0f;
+    }
   }
   return ops::sum(ops::mul(weights, one_hot), {-1});
 }

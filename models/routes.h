@@ -14,8 +14,9 @@ namespace sluice {
 /// Shapes  weights: (B, T, 3) -> (B, T) i32
 Tensor argmax_routes(const Tensor& weights);
 
-/// The entry of each token's route: out[b,t] = weights[b,t,ids[b,t]]. Gradient to weights.
-/// Shapes  weights: (B, T, 3), ids: (B, T) i32, 0..2 -> (B, T)
+/// The entry of each token's route: out[b,t] = weights[b,t,ids[b,t]], NaN where the id is -1, the
+/// draw from weights that are no distribution. Gradient to weights.
+/// Shapes  weights: (B, T, 3), ids: (B, T) i32, -1..2 -> (B, T)
 Tensor route_weights(const Tensor& weights, const Tensor& ids);
 
 /// The same routes in a random order within each batch row: equal counts, no choice.

@@ -168,22 +168,28 @@ void Trainer::update(StepReport& report) {
   ops::adamw_step(matrices, options);
   options.weight_decay = 0;
   ops::adamw_step(vectors, options);
+  clear_gradients();
+}
+
+void Trainer::clear_gradients() const {
   for (const NamedTensor& parameter : parameters_) autograd::set_grad(parameter.tensor, {});
 }
 
 void Trainer::refuse(const char* what, double value, int64_t step) const {
-  for (const NamedTensor& parameter : parameters_) autograd::set_grad(parameter.tensor, {});
+  clear_gradients();
   throw Error(fmt::format(
       "training: the {} is {} at step {}; the parameters are unchanged. Begin a new run with "
       "--start-from the newest checkpoint and a lower learning_rate",
       what,
-      value,
+      std::isnan(value) ? std::abs(value) : value,  // without the sign of "-nan"
       step));
 }
 
 StepReport Trainer::step() {
   StepReport report;
   report.step = steps_done_ + 1;
+  // A step that ended in an exception may have left the gradients of its first parts.
+  clear_gradients();
   for (int64_t part = 0; part < config_.train.accumulation; ++part) accumulate(part, report);
   update(report);
   if (phase_at(config_.model, steps_done_, config_.train.steps).hold_cost) {

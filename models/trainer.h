@@ -68,6 +68,7 @@ class Trainer {
   /// Adds one batch's gradients, scaled by 1 / accumulation, and its values to `report`.
   void accumulate(int64_t part, StepReport& report);
   void update(StepReport& report);
+  void clear_gradients() const;
   /// Clears the gradients and throws.
   [[noreturn]] void refuse(const char* what, double value, int64_t step) const;
 

@@ -208,6 +208,42 @@ Tensor parameter_of(const Trainer& trainer, const std::string& name) {
   return {};
 }
 
+// A row of weights that is no distribution draws the route -1.
+TEST(Trainer, ARouterThatIsNotFiniteChangesNothing) {
+  RunConfig config = small_config();
+  config.model.phases = {{1.0, RouteMode::straight_through, true, 1.0}};
+  config.train.accumulation = 2;
+  for (const char* name : {"embedding.weight", "layers.1.attention.controller.counts.bias"}) {
+    Trainer trainer(config, sample_text());
+    trainer.step();
+    fill(parameter_of(trainer, name), NAN);
+    std::vector<Tensor> before;
+    for (const NamedTensor& tensor : state_tensors(trainer.model())) {
+      before.push_back(clone(tensor.tensor));
+    }
+    SLUICE_EXPECT_THROW(trainer.step(), Error, "training: the loss is nan at step 2");
+    const auto after = state_tensors(trainer.model());
+    for (size_t i = 0; i < after.size(); ++i) {
+      EXPECT_TRUE(testing::bit_equal(after[i].tensor, before[i], after[i].name));
+    }
+    for (const NamedTensor& parameter : trainer.model().parameters()) {
+      EXPECT_FALSE(autograd::grad(parameter.tensor).defined()) << parameter.name;
+    }
+    EXPECT_EQ(trainer.steps_done(), 1);
+  }
+}
+
+// As a step leaves them that ended in an exception between two of its parts.
+TEST(Trainer, GradientsLeftByAnEarlierStepDoNotCount) {
+  Trainer clean(small_config(), sample_text());
+  const StepReport expected = clean.step();
+  Trainer trainer(small_config(), sample_text());
+  for (const NamedTensor& parameter : trainer.model().parameters()) {
+    autograd::set_grad(parameter.tensor, full(parameter.tensor.shape(), 3));
+  }
+  EXPECT_EQ(trainer.step().gradient_norm, expected.gradient_norm);
+}
+
 TEST(Trainer, AGradientThatIsNotFiniteChangesNothing) {
   for (const double clip : {0.0, 1.0}) {
     RunConfig config = small_config();
