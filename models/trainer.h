@@ -41,7 +41,8 @@ class Trainer {
 
   /// Samples train.accumulation batches, adds up their gradients, clips, and moves the parameters.
   /// Throws Error when the loss or the gradient norm is no longer a finite number; parameters,
-  /// moments and multiplier are then as before.
+  /// moments and multiplier are then as before. The baseline of straight-through may have moved, by
+  /// finite amounts: each backward pass moves it.
   StepReport step();
 
   int64_t steps_done() const { return steps_done_; }

@@ -1,5 +1,7 @@
 #include "ops/straight_through.h"
 
+#include <cmath>
+
 #include "autograd/node.h"
 #include "engine/errors.h"
 #include "ops/binary.h"
@@ -29,7 +31,10 @@ struct StraightThrough final : autograd::Node {
       float* baseline = baseline_.data<float>();
       grad_weight = div(sub(reward, double(*baseline)), weight);
       const Tensor average = cast(mean(reward), DType::f32);
-      *baseline += float(options_.baseline_rate) * (average.item<float>() - *baseline);
+      const float moved =
+          *baseline + float(options_.baseline_rate) * (average.item<float>() - *baseline);
+      // A running mean never recovers from an infinity, nor do the steps after it.
+      if (std::isfinite(moved)) *baseline = moved;
     }
     return {grad_out, grad_weight};
   }

@@ -15,7 +15,7 @@ namespace sluice::ops {
 /// probability `weight` it is the gradient of the soft mixture at the drawn output: exact where the
 /// loss is linear in the output. The baseline does not change that average, because probabilities
 /// add up to a constant; it lowers the variance. Each backward moves it towards the mean of
-/// <grad_out, rows>: baseline += rate * (mean - baseline).
+/// <grad_out, rows>: baseline += rate * (mean - baseline), unless that is not a finite number.
 ///
 /// Shapes  rows: (B, T, C), weight: (B, T) > 0, baseline: (1), f32, state updated in place
 /// DTypes  f32, f64, bf16 rows; weight f32 or f64
