@@ -14,11 +14,9 @@ class MetricsLog {
  public:
   /// Opens `path`, keeping its lines up to and including `last_step` and dropping what follows:
   /// steps that are about to be done again, and a line that a kill cut short. Locks the file, so
-  /// that two processes never train in one folder. Throws IoError (also when it is locked).
+  /// that two processes never train in one folder. Throws IoError (also when it is locked, or when
+  /// a JSON object in it has no integer "step": then it is no file of metrics and stays as it is).
   MetricsLog(const std::string& path, int64_t last_step);
-  ~MetricsLog();
-  MetricsLog(const MetricsLog&) = delete;
-  MetricsLog& operator=(const MetricsLog&) = delete;
 
   /// Writes one line at once. Throws IoError (a full disk).
   void append(const nlohmann::json& line);
@@ -28,8 +26,17 @@ class MetricsLog {
  private:
   [[noreturn]] void fail(const char* action) const;
 
+  /// An open file, and the lock on it.
+  struct Descriptor {
+    explicit Descriptor(int opened) : number(opened) {}
+    ~Descriptor();
+    Descriptor(const Descriptor&) = delete;
+    Descriptor& operator=(const Descriptor&) = delete;
+    const int number;
+  };
+
   std::string path_;
-  int descriptor_;
+  Descriptor descriptor_;
 };
 
 }  // namespace sluice

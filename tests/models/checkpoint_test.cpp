@@ -158,6 +158,22 @@ TEST_F(CheckpointTest, MetricsDropLinesBeyondTheCheckpoint) {
   EXPECT_EQ(contents(file), "");
 }
 
+TEST_F(CheckpointTest, AFileThatIsNoMetricsIsRefusedAndReleased) {
+  const std::string file = path("metrics.jsonl");
+  for (const auto& [line, step] :
+       {std::pair(R"({"step":"3"})", "\"3\""), {R"({"step":1.5})", "1.5"}, {"{}", "null"}}) {
+    const std::string text = "{\"step\":1}\n" + std::string(line) + "\n";
+    std::ofstream(file) << text;
+    SLUICE_EXPECT_THROW(
+        MetricsLog(file, 5),
+        IoError,
+        file + ": step must be an integer in each line, got " + std::string(step));
+    EXPECT_EQ(contents(file), text);
+    std::ofstream(file) << "{\"step\":1}\n";
+    EXPECT_NO_THROW(MetricsLog(file, 5)) << "the lock must be free again";
+  }
+}
+
 TEST_F(CheckpointTest, MetricsReportAFullDisk) {
   if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full on this system";
   fs::create_symlink("/dev/full", path("metrics.jsonl"));
