@@ -129,8 +129,15 @@ void prune_checkpoints(const std::string& folder, int64_t kept) {
   }
   auto checkpoints = list_checkpoints(folder);
   const auto surplus = static_cast<int64_t>(checkpoints.size()) - kept;
-  for (int64_t i = 0; i < surplus; ++i) stale.emplace_back(checkpoints[size_t(i)].path);
   for (const fs::path& path : stale) fs::remove_all(path, ignored);
+  for (int64_t i = 0; i < surplus; ++i) {
+    // A kill in the middle would leave a folder that has its state.json but lacks other files:
+    // under the hidden name it is no checkpoint, and the next call removes it.
+    const fs::path path = checkpoints[size_t(i)].path;
+    const fs::path hidden = path.parent_path() / fmt::format(".{}", path.filename().string());
+    fs::rename(path, hidden, ignored);
+    if (!ignored) fs::remove_all(hidden, ignored);
+  }
 }
 
 std::string resolve_checkpoint(const std::string& path) {

@@ -40,6 +40,8 @@ struct CheckpointEntry {
 std::vector<CheckpointEntry> list_checkpoints(const std::string& folder);
 
 /// Deletes all but the newest `kept` checkpoints, and temporary folders that a kill left behind.
+/// A process that is killed on the way leaves whole checkpoints and temporary folders. Throws as
+/// list_checkpoints.
 void prune_checkpoints(const std::string& folder, int64_t kept);
 
 /// `path` itself when it is a checkpoint, its newest checkpoint when it is the folder of a run.

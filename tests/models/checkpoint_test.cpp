@@ -5,6 +5,9 @@
 #include <fstream>
 #include <sstream>
 
+#include <sys/inotify.h>
+#include <unistd.h>
+
 #include "engine/errors.h"
 #include "models/metrics.h"
 #include "tests/support/compare.h"
@@ -81,6 +84,39 @@ TEST_F(CheckpointTest, ListsCompleteOnesAndPrunes) {
   prune_checkpoints(folder_, 2);
   EXPECT_EQ(list_checkpoints(folder_).front().step, 20);
   EXPECT_FALSE(fs::exists(path(".checkpoint-00000300.4242")));
+}
+
+// Deleting a folder takes several calls; a kill between two of them must not leave a checkpoint
+// that is listed but lacks a file.
+TEST_F(CheckpointTest, ACheckpointIsHiddenBeforeItIsDeleted) {
+  for (const int64_t step : {5, 20}) save_checkpoint(folder_, sample(step));
+  const int watch = ::inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+  ASSERT_GE(::inotify_add_watch(watch, folder_.c_str(), IN_MOVE | IN_DELETE), 0);
+  ASSERT_GE(::inotify_add_watch(watch, path("checkpoint-00000005").c_str(), IN_DELETE), 0);
+  prune_checkpoints(folder_, 1);
+  std::vector<std::pair<uint32_t, std::string>> events;
+  alignas(inotify_event) char buffer[4096];
+  const ssize_t bytes = ::read(watch, buffer, sizeof(buffer));
+  ::close(watch);
+  for (ssize_t at = 0; at < bytes;) {
+    const auto* event = reinterpret_cast<const inotify_event*>(buffer + at);
+    events.emplace_back(event->mask & (IN_MOVE | IN_DELETE), event->len > 0 ? event->name : "");
+    at += ssize_t(sizeof(inotify_event) + event->len);
+  }
+  ASSERT_GE(events.size(), 6u) << "two for the name, three files, the folder";
+  EXPECT_EQ(events[0], std::pair(uint32_t{IN_MOVED_FROM}, std::string("checkpoint-00000005")));
+  EXPECT_EQ(events[1], std::pair(uint32_t{IN_MOVED_TO}, std::string(".checkpoint-00000005")));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1);
+}
+
+TEST_F(CheckpointTest, WhatAKillLeftOfADeletionIsRemoved) {
+  for (const int64_t step : {5, 20}) save_checkpoint(folder_, sample(step));
+  fs::create_directories(path(".checkpoint-00000005"));
+  std::ofstream(path(".checkpoint-00000005/state.json")) << "{}";
+  EXPECT_EQ(list_checkpoints(folder_).size(), 2u);
+  prune_checkpoints(folder_, 1);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1);
+  EXPECT_EQ(list_checkpoints(folder_).at(0).step, 20);
 }
 
 TEST_F(CheckpointTest, AFailedSaveLeavesNothingBehind) {
