@@ -27,6 +27,13 @@ constexpr std::string_view kTemporaryPrefix = ".checkpoint-";
 /// Eight digits keep the alphabetic order of a listing that of the steps.
 std::string folder_name(int64_t step) { return fmt::format("{}{:08}", kPrefix, step); }
 
+bool present(const fs::path& path) {
+  std::error_code reason;
+  const bool found = fs::exists(path, reason);
+  SLUICE_CHECK(!reason, IoError, "{}: cannot look for it: {}", path.string(), reason.message());
+  return found;
+}
+
 /// Removes a folder at the end of the scope unless it was kept.
 class TemporaryFolder {
  public:
@@ -81,7 +88,7 @@ std::string describe_difference(const NamedTensor& target, const Tensor& found) 
 
 std::string save_checkpoint(const std::string& folder, const Checkpoint& checkpoint) {
   const fs::path target = fs::path(folder) / folder_name(checkpoint.step);
-  if (fs::exists(target / "state.json")) return target.string();
+  if (present(target / "state.json")) return target.string();
   std::error_code reason;
   fs::remove_all(target, reason);  // what is left of one that somebody deleted in part
   SLUICE_CHECK(
@@ -110,7 +117,7 @@ std::vector<CheckpointEntry> list_checkpoints(const std::string& folder) {
   std::error_code missing;
   for (const auto& entry : fs::directory_iterator(folder, missing)) {
     const auto step = step_of(entry.path().filename().string());
-    if (step && fs::exists(entry.path() / "state.json")) {
+    if (step && present(entry.path() / "state.json")) {
       found.push_back({*step, entry.path().string()});
     }
   }
@@ -141,16 +148,16 @@ void prune_checkpoints(const std::string& folder, int64_t kept) {
 }
 
 std::string resolve_checkpoint(const std::string& path) {
-  if (fs::exists(fs::path(path) / "state.json")) return path;
+  if (present(fs::path(path) / "state.json")) return path;
   const auto checkpoints = list_checkpoints(path);
   SLUICE_CHECK(
       !checkpoints.empty(),
       IoError,
       "{}: {}",
       path,
-      fs::exists(path) ? "is neither a checkpoint (no state.json) nor the folder of a run (no "
-                         "checkpoint-STEP in it)"
-                       : "No such file or directory");
+      present(path) ? "is neither a checkpoint (no state.json) nor the folder of a run (no "
+                      "checkpoint-STEP in it)"
+                    : "No such file or directory");
   return checkpoints.back().path;
 }
 

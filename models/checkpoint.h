@@ -32,7 +32,7 @@ struct Checkpoint {
 std::string save_checkpoint(const std::string& folder, const Checkpoint& checkpoint);
 
 /// Path and step of every complete checkpoint in `folder`, rising. Empty when the folder is
-/// missing.
+/// missing. Throws IoError (a checkpoint whose files cannot be looked at).
 struct CheckpointEntry {
   int64_t step;
   std::string path;

@@ -174,6 +174,16 @@ TEST_F(CheckpointTest, MessagesNameThePath) {
   SLUICE_EXPECT_THROW(read_state(folder_), ArgumentError, folder_ + ": step must be");
   SLUICE_EXPECT_THROW(
       save_checkpoint("/proc/none", sample(1)), IoError, "/proc/none/.checkpoint-00000001");
+  fs::create_symlink("checkpoint-00000002", path("checkpoint-00000002"));  // to itself
+  for (const auto& look : std::vector<std::function<void()>>{
+           [this] { resolve_checkpoint(path("checkpoint-00000002")); },
+           [this] { list_checkpoints(folder_); },
+           [this] { save_checkpoint(folder_, sample(2)); }}) {
+    SLUICE_EXPECT_THROW(
+        (look(), 0),
+        IoError,
+        path("checkpoint-00000002/state.json") + ": cannot look for it: Too many levels of");
+  }
 }
 
 TEST_F(CheckpointTest, MetricsDropLinesBeyondTheCheckpoint) {
