@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -21,6 +22,14 @@ constexpr uint64_t kGenerateStream = 0x67656e65;  // "gene"
 
 int32_t sample_logits(
     std::span<const float> logits, double temperature, int64_t top_k, double uniform) {
+  float largest = -std::numeric_limits<float>::infinity();
+  // A NaN stays: no number compares as larger.
+  for (const float logit : logits) largest = std::isnan(logit) ? logit : std::max(largest, logit);
+  SLUICE_CHECK(
+      std::isfinite(largest),
+      ArgumentError,
+      "sample_logits: the largest logit must be finite, got {}; a model whose parameters are not?",
+      largest);
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
@@ -29,9 +38,8 @@ int32_t sample_logits(
   if (temperature == 0) return order.front();
   if (top_k > 0 && top_k < static_cast<int64_t>(order.size())) order.resize(size_t(top_k));
   std::vector<double> weights;
-  const double largest = logits[size_t(order.front())];
   for (const int32_t id : order) {
-    weights.push_back(std::exp((double(logits[size_t(id)]) - largest) / temperature));
+    weights.push_back(std::exp((double(logits[size_t(id)]) - double(largest)) / temperature));
   }
   double left = uniform * std::accumulate(weights.begin(), weights.end(), 0.0);
   for (size_t i = 0; i < order.size(); ++i) {

@@ -371,6 +371,24 @@ TEST(Generate, SamplesFollowTheirWeights) {
   EXPECT_EQ(sample_logits(logits, 1, 0, last + 1e-6), 0);
 }
 
+TEST(Generate, LogitsWithoutASoftmaxAreRefused) {
+  for (const double temperature : {0.0, 1.0}) {
+    for (const size_t place : {0, 1, 3}) {
+      for (const float bad : {NAN, INFINITY}) {
+        std::vector<float> logits = {0, 2, 1, 2};
+        logits[place] = bad;
+        SLUICE_EXPECT_THROW(
+            sample_logits(logits, temperature, 0, 0.5),
+            ArgumentError,
+            "sample_logits: the largest logit must be finite, got " + std::to_string(bad));
+      }
+    }
+  }
+  const std::vector<float> none(3, -INFINITY);
+  SLUICE_EXPECT_THROW(sample_logits(none, 1, 0, 0.5), ArgumentError, "got -inf");
+  EXPECT_EQ(sample_logits(std::vector<float>{-INFINITY, 1}, 1, 0, 0.0), 1);
+}
+
 TEST(Generate, IsAFunctionOfTheSeedAndStopsAtTheContext) {
   const Trainer trainer(small_config(), sample_text());
   const std::string text = generate(trainer.model(), "Package", {.bytes = 1000, .seed = 5});
