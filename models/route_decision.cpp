@@ -65,16 +65,16 @@ RouteDecision decide_routed(
   const Weights prior = prior_counts(config);
   const Weights costs = expert_costs(config, tokens);
   RouteDecision decision;
+  Tensor drawn_from;  // the weights that a straight-through layer drew its routes from
   switch (options.mode) {
     case RouteMode::soft:
       decision.weights = training_weights(posterior, config, options, key);
       break;
-    case RouteMode::straight_through: {
-      const Tensor weights = training_weights(posterior, config, options, key);
-      decision.ids = ops::categorical_sample(weights, purpose(key, 2));
-      decision.drawn_weight = route_weights(weights, decision.ids);
+    case RouteMode::straight_through:
+      drawn_from = training_weights(posterior, config, options, key);
+      decision.ids = ops::categorical_sample(drawn_from, purpose(key, 2));
+      decision.drawn_weight = route_weights(drawn_from, decision.ids);
       break;
-    }
     case RouteMode::hard:
       decision.ids = argmax_routes(posterior.concentration);
       break;
@@ -110,7 +110,8 @@ RouteDecision decide_routed(
     decision.cost = ops::mean(ops::sum(priced, {-1}));
   }
   if (options.statistics) {
-    decision.stats = posterior_stats(posterior.concentration, decision.weights, costs, prior);
+    const Tensor& used = drawn_from.defined() ? drawn_from : decision.weights;
+    decision.stats = posterior_stats(posterior.concentration, used, costs, prior);
   }
   return decision;
 }
