@@ -32,6 +32,10 @@ struct AdamWOptions {
 ///   param = param - lr * (mh / (sqrt(vh) + eps) + weight_decay * param),
 ///   mh = m / (1 - beta1^step),  vh = v / (1 - beta2^step)
 ///
+/// `step` counts the calls, not those in which a parameter had a gradient: one whose gradient is
+/// first defined at a large step has corrections of about 1, and moves by about
+/// lr * (1-beta1) / sqrt(1-beta2) per entry in that step instead of lr.
+///
 /// Shapes  any, equal within one AdamWParam; param, m and v contiguous
 /// DTypes  param f32, f64, bf16; grad the same; m and v f32, for f64 f64
 /// Cost    about 14 flops and, in f32, 28 bytes of traffic per parameter
