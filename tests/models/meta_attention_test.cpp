@@ -172,7 +172,13 @@ TEST(MetaAttention, ObjectiveGradientsMatchDifferences) {
   MetaAttentionConfig config = small_config();
   config.posterior = "mean";
   config.elbo_weight = 0.1;
-  const MetaAttentionLM model = lively_model(config);
+  config.target_cost = 0.1;
+  config.multiplier_rate = 1;
+  MetaAttentionLM model = lively_model(config);
+  ModelOutput dear;
+  dear.expected_cost = 3.1;
+  model.update_multiplier(dear);
+  ASSERT_NEAR(model.multiplier(), 3.0, 1e-6);
   const auto grads = gradients_of(model, RouteMode::soft);
   const Tensor tokens = random_tokens(2, 130, 31, 6);
   const Tensor targets = random_tokens(2, 130, 31, 7);
