@@ -35,20 +35,23 @@ constexpr RouteMode kCausalModes[] = {
     RouteMode::window};
 
 // Changing a token must not move anything before it, nor anything in the other batch row.
-void expect_causal(const MetaAttentionLM& model, RouteMode mode) {
+void expect_causal(const MetaAttentionLM& model, RouteMode mode, const Tensor& full_mask = {}) {
   const int64_t T = 150;
   const int64_t V = model.config().vocabulary;
   const Tensor tokens = random_tokens(2, T, V, 1);
-  const Tensor before = logits_of(model, tokens, in_mode(mode));
+  StepOptions options = in_mode(mode);
+  options.full_mask = full_mask;
+  const Tensor before = logits_of(model, tokens, options);
   for (const int64_t changed : {int64_t{1}, int64_t{70}, T - 1}) {
     const Tensor other = clone(tokens);
     int32_t& token = other.data<int32_t>()[T + changed];
     token = (token + 1) % int32_t(V);
-    const Tensor after = logits_of(model, other, in_mode(mode));
+    const Tensor after = logits_of(model, other, options);
     const Tensor past = before.alias({changed, V}, {V, 1}, T * V);
     const Tensor past_after = after.alias({changed, V}, {V, 1}, T * V);
     EXPECT_TRUE(bit_equal(past_after, past, std::string(name_of(mode))))
-        << "changed token " << changed << " separate " << model.config().separate_projections;
+        << "changed token " << changed << " separate " << model.config().separate_projections
+        << " kind " << name_of(model.config().kind(0));
     const Tensor neighbour = before.alias({T, V}, {V, 1}, 0);
     EXPECT_TRUE(bit_equal(after.alias({T, V}, {V, 1}, 0), neighbour, "batch neighbour"));
     const auto now = before.alias({1, V}, {V, 1}, (T + changed) * V).to_vector<float>();
@@ -66,6 +69,19 @@ TEST(MetaAttention, NoModeLooksIntoTheFuture) {
     config.warm_kinds = {"linear", "full"};
     const MetaAttentionLM model = lively_model(config);
     for (const RouteMode mode : kCausalModes) expect_causal(model, mode);
+  }
+}
+
+TEST(MetaAttention, NoKindLooksIntoTheFuture) {
+  const Tensor full_mask = zeros({2, 150}, {DType::u8, {}});
+  for (int64_t i = 0; i < 300; i += 7) full_mask.data<uint8_t>()[i] = 1;
+  for (const bool separate : {false, true}) {
+    for (const char* kind : {"full", "linear", "window", "uniform", "prior", "random", "given"}) {
+      MetaAttentionConfig config = small_config();
+      config.separate_projections = separate;
+      config.layer_kinds = {kind};
+      expect_causal(lively_model(config), RouteMode::hard, full_mask);
+    }
   }
 }
 
