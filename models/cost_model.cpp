@@ -16,36 +16,6 @@
 namespace sluice {
 namespace {
 
-// One measured call: the work of one expert and the median time.
-struct Sample {
-  double work;
-  double milliseconds;
-};
-
-// Least squares for ms = base + slope * work, each sample weighted by 1 / ms^2 so that the error in
-// percent counts, with both constants kept from going negative.
-void fit_line(const std::vector<Sample>& samples, double& base, double& slope) {
-  double w = 0, wx = 0, wy = 0, wxx = 0, wxy = 0;
-  for (const Sample& s : samples) {
-    const double weight = 1.0 / (s.milliseconds * s.milliseconds);
-    w += weight;
-    wx += weight * s.work;
-    wy += weight * s.milliseconds;
-    wxx += weight * s.work * s.work;
-    wxy += weight * s.work * s.milliseconds;
-  }
-  const double determinant = w * wxx - wx * wx;
-  slope = determinant > 0 ? (w * wxy - wx * wy) / determinant : 0;
-  base = (wy - slope * wx) / w;
-  if (base < 0) {
-    base = 0;
-    slope = wxy / wxx;
-  } else if (slope < 0) {
-    slope = 0;
-    base = wy / w;
-  }
-}
-
 // `share` of the tokens to `expert`, the rest dropped; in runs of 64 when clustered.
 Tensor sample_routes(
     int64_t batch, int64_t tokens, Expert expert, double share, bool clustered, uint64_t stream) {
@@ -60,6 +30,24 @@ Tensor sample_routes(
 }
 
 }  // namespace
+
+CostLine fit_line(std::span<const CostSample> samples) {
+  double w = 0, wx = 0, wy = 0, wxx = 0, wxy = 0;
+  for (const CostSample& s : samples) {
+    const double weight = 1.0 / (s.milliseconds * s.milliseconds);
+    w += weight;
+    wx += weight * s.work;
+    wy += weight * s.milliseconds;
+    wxx += weight * s.work * s.work;
+    wxy += weight * s.work * s.milliseconds;
+  }
+  const double determinant = w * wxx - wx * wx;
+  const double slope = determinant > 0 ? (w * wxy - wx * wy) / determinant : 0;
+  const double base = (wy - slope * wx) / w;
+  if (base < 0) return {0, wxy / wxx};
+  if (slope < 0) return {wy / w, 0};
+  return {base, slope};
+}
 
 std::array<double, kExperts> route_work(const Tensor& ids, int64_t window) {
   std::array<double, kExperts> work{};
@@ -122,7 +110,7 @@ AttentionCostModel measure_costs(const MetaAttentionConfig& config, int64_t batc
   model.threads = num_threads();
   uint64_t stream = 10;
   for (int expert = 0; expert < kExperts; ++expert) {
-    std::vector<Sample> samples;
+    std::vector<CostSample> samples;
     for (const auto& [share, clustered] :
          {std::pair(1.0, false), {0.5, false}, {0.25, false}, {0.08, false}, {0.25, true}}) {
       const Tensor ids = sample_routes(batch, tokens, Expert(expert), share, clustered, stream++);
@@ -139,8 +127,10 @@ AttentionCostModel measure_costs(const MetaAttentionConfig& config, int64_t batc
       samples.push_back({work, median(std::move(times))});
     }
     if (samples.empty()) continue;
-    fit_line(samples, model.base[size_t(expert)], model.slope[size_t(expert)]);
-    if (expert == int(Expert::linear)) model.base[size_t(expert)] /= double(batch * tokens);
+    const auto [base, slope] = fit_line(samples);
+    model.base[size_t(expert)] =
+        expert == int(Expert::linear) ? base / double(batch * tokens) : base;
+    model.slope[size_t(expert)] = slope;
   }
   return model;
 }

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <span>
 
 #include "engine/tensor.h"
 #include "models/meta_attention_config.h"
@@ -32,6 +33,20 @@ struct AttentionCostModel {
 
 /// Units of work of each expert for `ids`: the sums above, and tokens for the linear expert.
 std::array<double, kExperts> route_work(const Tensor& ids, int64_t window);
+
+/// One measured call: the work of one expert and the median time.
+struct CostSample {
+  double work = 0;
+  double milliseconds = 0;
+};
+
+/// milliseconds = base + slope * work, fitted with each sample weighted by 1 / milliseconds^2, so
+/// that the error in percent counts; neither constant is negative. One amount of work: no slope.
+struct CostLine {
+  double base = 0;
+  double slope = 0;
+};
+CostLine fit_line(std::span<const CostSample> samples);
 
 /// Times the routed kernels of `config`'s head layout at (batch, tokens), at four shares of random
 /// routes and one of clustered ones, and fits base and slope to the medians.
