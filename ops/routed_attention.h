@@ -23,8 +23,9 @@ struct RoutedAttentionOptions : AttentionOptions {
 ///   out[b,h,t] = expert_{ids[b,t]}(q, k, v)[b,h,t]
 ///   expert 0 = attention, 1 = linear_attention, 2 = sliding_window_attention
 ///
-/// A dropped token (-1) gives a row of zeros. An expert without tokens costs nothing, forward and
-/// backward. Both forms give the same numbers up to rounding.
+/// A dropped token (-1) gives a row of zeros. With `query_lengths` the padding must be dropped: an
+/// id other than -1 past a sequence's length is an error. An expert without tokens costs nothing,
+/// forward and backward. Both forms give the same numbers up to rounding.
 ///
 /// Shapes  q: (B, H, T, D), k, v: (B, Hkv, Tk, D), H % Hkv == 0; index over (B, T), 3 experts, one
 ///         choice per token -> (B, H, T, D), stored as (B, T, H, D)
@@ -39,7 +40,7 @@ struct RoutedAttentionOptions : AttentionOptions {
 ///         copies the rows of q and out once more
 /// Throws  as the three algorithms, in the name of routed_attention, and ShapeError (index of other
 ///         extents), ArgumentError (experts != 3, choices != 1, window <= 0, packed offsets,
-///         queries)
+///         queries, a padding token with an expert)
 /// Source  arXiv:2605.28384, whose code runs every expert on every token and multiplies by a mask
 Tensor routed_attention(
     const Tensor& q,

@@ -153,6 +153,44 @@ TEST(RoutedAttention, MasksActOnEveryExpert) {
   }
 }
 
+TEST(RoutedAttention, PaddingIsDropped) {
+  const Case c{2, 2, 1, 70, 70, 4, 9};
+  const auto inputs = operands(c);
+  const Tensor ids = testing::random_ids({c.batch, c.queries}, 3, 6);
+  for (int64_t t = 41; t < 70; ++t) ids.data<int32_t>()[70 + t] = -1;
+  RoutedAttentionOptions options;
+  options.window = c.window;
+  options.query_lengths = from_values(std::vector<int32_t>{70, 41}, {2});
+  options.key_lengths = options.query_lengths;
+  const auto expected = one_hot_mixture(inputs, ids, options);
+  // The padded sequence alone, cut to its length.
+  const auto cut = [](const Tensor& x) {
+    return clone(x.alias({1, x.size(1), 41, x.size(3)}, x.strides(), x.offset() + x.stride(0)));
+  };
+  const Tensor alone_ids = clone(ids.alias({1, 41}, {41, 1}, 70));
+  RoutedAttentionOptions whole;
+  whole.window = c.window;
+  const Tensor alone =
+      routed(alone_ids, whole)({cut(inputs[0]), cut(inputs[1]), cut(inputs[2])})[0];
+  for (const RoutedForm form : kForms) {
+    options.form = form;
+    const auto run = testing::run_with_grads(routed(ids, options), inputs, DType::f64, DType::f64);
+    EXPECT_TRUE(testing::near(run.outputs[0], expected.outputs[0], {1e-12, 1e-12}));
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_TRUE(testing::near(run.grads[i], expected.grads[i], {1e-11, 1e-11}));
+    }
+    EXPECT_TRUE(testing::near(cut(run.outputs[0]), alone, {1e-12, 1e-12}, "alone"));
+    for (const int32_t id : {0, 1, 2}) {
+      const Tensor routed_padding = clone(ids);
+      routed_padding.data<int32_t>()[70 + 50] = id;
+      SLUICE_EXPECT_THROW(
+          routed(routed_padding, options)(inputs),
+          ArgumentError,
+          "routed_attention: queries.positions must rise within 0..40 in a sequence, got 50");
+    }
+  }
+}
+
 TEST(RoutedAttention, HeadsAreGatedAndSkipped) {
   const Case c{2, 2, 1, 9, 9, 3, 4};
   const Tensor ids = testing::random_ids({2, 9}, 3, 6);
