@@ -4,7 +4,9 @@
 namespace sluice::tools {
 
 /// While it lives, the first SIGINT or SIGTERM only sets a flag; a second one ends the process as
-/// usual, in case it does not get to ask. One at a time.
+/// usual, in case it does not get to ask. A signal that is ignored (nohup, a job in the background
+/// of a script) stays ignored. At the end of the scope the actions are those from before it. One at
+/// a time.
 class InterruptScope {
  public:
   InterruptScope();

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -73,6 +74,7 @@ class ResumeTest : public ::testing::Test {
         nullptr};
     const pid_t child = ::fork();
     if (child == 0) {
+      std::signal(SIGINT, SIG_DFL);  // a script's background jobs inherit it ignored
       if (prepare != nullptr) prepare();
       const int log = ::open(errors.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
       const int null = ::open("/dev/null", O_WRONLY);
