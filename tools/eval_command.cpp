@@ -78,13 +78,14 @@ void print_text(const Evaluation& evaluation) {
 void run_eval(const EvalCommand& command, const CommonOptions& common) {
   const LoadedModel loaded = load_model(command.checkpoint);
   const auto& [model, data, train] = loaded.config;
+  const std::vector<RouteMode> modes = modes_of(command, model);  // a typo must not cost seconds
   const TextData text = read_text(
       command.text.empty() ? data.text : command.text,
       command.held_out > 0 ? command.held_out : data.held_out);
   const AttentionCostModel costs = measure_costs(model, train.batch, train.tokens);
 
   nlohmann::json results = nlohmann::json::array();
-  for (const RouteMode mode : modes_of(command, model)) {
+  for (const RouteMode mode : modes) {
     std::unique_ptr<Progress> progress;
     const auto advance = [&](int64_t done, int64_t total) {
       if (!progress) {

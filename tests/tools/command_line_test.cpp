@@ -140,6 +140,7 @@ TEST_F(CommandLine, MessagesSayWhatToDo) {
        "; choose another folder, or delete this one to begin again"},
       {{"eval", path("no")}, 1, "No such file or directory"},
       {{"eval", path("run"), "--mode", "hrd"}, 1, "did you mean 'hard'?"},
+      {{"eval", path("run"), "--mode", "hrd", "--text", path("no")}, 1, "did you mean 'hard'?"},
       {{"eval", folder_}, 1, "is neither a checkpoint"},
       {{"inspect", path("text")}, 1, path("text")},
       {{"generate", path("run"), "--prompt", std::string(32, 'x')}, 1, "the context of 32 bytes"},
