@@ -1,6 +1,9 @@
 // The plans that ship, the verdict's words, the report, the marked record.
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+
+#include <fmt/format.h>
 
 #include "engine/errors.h"
 #include "models/run_config.h"
@@ -192,6 +195,57 @@ TEST(RecordMarks, FindsARecordLateInItsWindow) {
   const auto plain = bytes(std::string(200, 'z'));
   EXPECT_EQ(find_passage(plain, 80).begin, 1);
   EXPECT_EQ(find_passage(plain, 80).end, 80);
+}
+
+// A router that reads the position only: the window for queries before `first`, then `expert`.
+void route_by_position(const MetaAttentionLM& model, int layer, int64_t first, Expert expert) {
+  const std::string prefix = fmt::format("layers.{}.attention.controller.", layer);
+  const auto context = double(model.config().context);
+  constexpr float kSteep = 1e4f;
+  for (const NamedTensor& named : model.parameters()) {
+    if (!named.name.starts_with(prefix)) continue;
+    fill(named.tensor, 0);
+    float* const data = named.tensor.data<float>();
+    if (named.name.ends_with("hidden.weight")) {
+      data[named.tensor.size(1) - 1] = kSteep;  // of log(1 + t) / log(1 + context)
+    } else if (named.name.ends_with("hidden.bias")) {
+      data[0] = float(-kSteep * std::log(double(first) + 0.5) / std::log(1 + context));
+    } else if (named.name.ends_with("counts.weight")) {
+      data[int64_t(expert) * named.tensor.size(1)] = 1;
+    } else {
+      data[int64_t(Expert::window)] = 4;
+    }
+  }
+}
+
+TEST(RecordMarks, StandUnderTheBytesThatTheirQueriesPredict) {
+  MetaAttentionConfig config;
+  config.layers = 3;
+  config.layer_kinds = {"routed", "full", "routed"};
+  config.width = 16;
+  config.heads = 2;
+  config.kv_heads = 2;
+  config.feed_forward = 16;
+  config.context = 60;
+  config.controller_width = 4;
+  const MetaAttentionLM model(config, 1);
+  // Query t predicts byte t + 1 of the window.
+  route_by_position(model, 0, 24, Expert::full);
+  route_by_position(model, 2, 31, Expert::linear);
+  const std::string bytes =
+      std::string(60, 'y') + "0123456789012345678\nPackage: b\t\nNo: 7\n\n" + std::string(60, 'z');
+  const std::vector<uint8_t> text(bytes.begin(), bytes.end());
+  const Passage passage = find_passage(text, 60);
+  EXPECT_EQ(passage.window_begin, 60);
+  ASSERT_EQ(passage.begin, 80);
+  EXPECT_EQ(
+      mark_passage(model, text, 60, passage),
+      "         Package: b?\n"
+      "layer 1  .....FFFFFF\n"
+      "layer 3  ...........\n"
+      "         No: 7\n"
+      "layer 1  FFFFF\n"
+      "layer 3  LLLLL\n");
 }
 
 }  // namespace
