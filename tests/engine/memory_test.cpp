@@ -96,7 +96,9 @@ TEST_F(Memory, StatisticsFollowUseAndPeak) {
   allocator_.deallocate(a, 1'000'000);
   allocator_.deallocate(b, 1'000'000);
   EXPECT_EQ(allocator_.stats().bytes_in_use, before_.bytes_in_use);
+  void* const later = allocator_.allocate(1000);
   EXPECT_EQ(allocator_.stats().peak_bytes_in_use, before_.bytes_in_use + both);
+  allocator_.deallocate(later, 1000);
   allocator_.reset_peak();
   EXPECT_EQ(allocator_.stats().peak_bytes_in_use, before_.bytes_in_use);
 }

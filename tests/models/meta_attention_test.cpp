@@ -250,6 +250,52 @@ TEST(MetaAttention, MultiplierRisesAboveTheTargetAndStopsAtZero) {
   EXPECT_EQ(model.multiplier(), 0.0);
 }
 
+TEST(MetaAttention, HoldingTheCostAddsItsPriceToTheObjective) {
+  MetaAttentionConfig config = small_config();
+  config.target_cost = 0.4;
+  config.multiplier_rate = 0.5;
+  MetaAttentionLM model(config, 1);
+  ModelOutput above;
+  above.expected_cost = 0.8;
+  model.update_multiplier(above);
+  const Tensor tokens = random_tokens(1, 40, config.vocabulary, 8);
+  StepOptions options = in_mode(RouteMode::soft);
+  options.training = true;
+  const autograd::NoGrad no_grad;
+  const auto objective = [&](bool hold) {
+    options.hold_cost = hold;
+    return double(model.forward(tokens, tokens, options).objective.item<float>());
+  };
+  const double cost = model.forward(tokens, tokens, options).expected_cost;
+  EXPECT_GT(cost, 0.3);
+  EXPECT_NEAR(objective(true) - objective(false), 0.2 * cost, 2e-6);
+}
+
+// Layers of one posterior draw different weights, and only training draws any.
+TEST(MetaAttention, EveryLayerAndStepDrawsNoiseOfItsOwn) {
+  const MetaAttentionLM model(small_config(), 3);
+  for (const NamedTensor& named : model.parameters()) {
+    if (named.name.find("controller") != std::string::npos) fill(named.tensor, 0);
+  }
+  const Tensor tokens = random_tokens(1, 30, 31, 8);
+  const autograd::NoGrad no_grad;
+  StepOptions options = in_mode(RouteMode::soft);
+  const auto weights = [&](size_t layer) {
+    return model.forward(tokens, {}, options).layers[layer].decision.weights;
+  };
+  const Tensor mean = weights(0);
+  EXPECT_TRUE(bit_equal(weights(1), mean));
+  options.seed += 1;
+  EXPECT_TRUE(bit_equal(weights(0), mean));
+  options.training = true;
+  const Tensor drawn = weights(0);
+  EXPECT_FALSE(bit_equal(drawn, mean));
+  EXPECT_TRUE(bit_equal(weights(0), drawn));
+  EXPECT_FALSE(bit_equal(weights(1), drawn));
+  options.step += 1;
+  EXPECT_FALSE(bit_equal(weights(0), drawn));
+}
+
 TEST(MetaAttention, ShuffledRoutesKeepTheCounts) {
   const MetaAttentionLM model = lively_model(small_config());
   const Tensor tokens = random_tokens(2, 150, 31, 8);
