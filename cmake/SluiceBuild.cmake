@@ -15,7 +15,7 @@ target_compile_options(sluice_flags INTERFACE
   -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-psabi -Wno-missing-field-initializers -fno-math-errno -fno-trapping-math
   $<$<BOOL:${SLUICE_WERROR}>:-Werror>)
 # Instrumented kernels take GCC minutes each at -O3 and seconds at -O1.
-set(SLUICE_KERNEL_OPTIMISATION -O3)
+set(SLUICE_KERNEL_OPTIMISATION -O3 CACHE STRING "Optimisation of the kernels")
 if(NOT SLUICE_SANITIZE STREQUAL "")
   set(SLUICE_KERNEL_OPTIMISATION -O1)
   target_compile_options(sluice_flags INTERFACE -O1 -g1)
@@ -49,7 +49,7 @@ function(sluice_kernel_objects out_objects)
   if(dispatched)
     set(levels baseline)
   endif()
-  if(levels AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  if(levels AND SLUICE_ALL_SIMD AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     list(APPEND levels avx2 avx512)
   endif()
   # Random draws must be the same bits everywhere, so no file outside the dispatched ones may

@@ -13,6 +13,9 @@ if(Python3_FOUND)
   sluice_check(check_the_checks
     ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/tools/check_the_checks.py
     ${PROJECT_SOURCE_DIR}/tools)
+  sluice_check(check_mutations
+    ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/mutation/mutate.py
+    --check ${PROJECT_SOURCE_DIR})
   # Sanitizers and -O0 leave inline functions out of line that an optimised build has inlined.
   if(TARGET sluice_kernels_avx2 AND SLUICE_SANITIZE STREQUAL "" AND NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
     foreach(isa avx2 avx512)
@@ -31,4 +34,13 @@ if(SLUICE_SANITIZE STREQUAL "" AND SLUICE_TOOLS)
       -DWORK=${PROJECT_BINARY_DIR}/install_test -DCXX=${CMAKE_CXX_COMPILER}
       -P ${PROJECT_SOURCE_DIR}/tests/install_test.cmake)
   set_tests_properties(install_and_examples PROPERTIES LABELS slow TIMEOUT 300)
+endif()
+
+# Small faults put into a copy of the sources: each must turn a test red. The copy is built with all
+# processors, hence alone.
+if(Python3_FOUND AND SLUICE_SANITIZE STREQUAL "" AND CMAKE_GENERATOR STREQUAL "Ninja")
+  add_test(NAME mutations
+    COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/mutation/mutate.py
+      run ${PROJECT_SOURCE_DIR} --build ${PROJECT_BINARY_DIR})
+  set_tests_properties(mutations PROPERTIES LABELS nightly TIMEOUT 14400 RUN_SERIAL ON)
 endif()

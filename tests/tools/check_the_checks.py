@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 TOOLS = Path(sys.argv[1])
+MUTATE = Path(__file__).parents[1] / "mutation" / "mutate.py"
 
 # file contents of a small tree -> what check_includes.py must say, None for a clean tree
 INCLUDE_CASES = [
@@ -74,6 +75,9 @@ def main():
             subprocess.run(["c++", "-c", path, "-o", f"{path}.o"], check=True)
             command = [sys.executable, TOOLS / "check_symbols.py", "avx2", f"{path}.o"]
             good &= check(f"symbol case {number}", command, expected)
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, MUTATE, "--check", folder]
+        good &= check("mutations of an empty tree", command, "its text must occur once")
     return 0 if good else 1
 
 
