@@ -4,9 +4,11 @@ set -euo pipefail
 
 usage() {
   cat << 'TEXT'
-usage: tools/test.sh [--asan | --tsan | --cuda]
+usage: tools/test.sh [--nightly | --asan | --tsan | --cuda]
 
   (nothing)  Release build, tests labelled fast, then slow
+  --nightly  the same, then those labelled nightly (fuzzing, kills, mutations), then --tsan; an hour
+             or more. Fuzzing takes its seed from SLUICE_FUZZ_SEED, the date when that is not set
   --asan     AddressSanitizer and UndefinedBehaviorSanitizer, fast only
   --tsan     ThreadSanitizer, fast only
   --cuda     compiles the CUDA sources, runs nothing
@@ -23,7 +25,7 @@ if [ $# -gt 1 ]; then
 fi
 case "${1:-}" in
   "") ;;
-  --asan | --tsan | --cuda) kind=${1#--} ;;
+  --nightly | --asan | --tsan | --cuda) kind=${1#--} ;;
   -h | --help)
     usage
     exit 0
@@ -40,7 +42,14 @@ source tools/lib/packages.sh
 
 options=(-DSLUICE_CUDA=OFF -DCMAKE_BUILD_TYPE=Release)
 labels=(fast slow)
+build=build/$kind
 case $kind in
+  nightly)
+    labels=(fast slow nightly)
+    build=build/test
+    export SLUICE_FUZZ_SEED=${SLUICE_FUZZ_SEED:-$(date +%Y%m%d)}
+    echo "== SLUICE_FUZZ_SEED=$SLUICE_FUZZ_SEED"
+    ;;
   asan)
     options=(-DSLUICE_CUDA=OFF -DCMAKE_BUILD_TYPE=RelWithDebInfo -DSLUICE_SANITIZE=address)
     labels=(fast)
@@ -64,7 +73,6 @@ if command -v ccache > /dev/null; then
   options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 fi
 
-build=build/$kind
 echo "== Configuring $build (${options[*]})"
 cmake -S . -B "$build" -G Ninja -DSLUICE_TESTS=ON -DSLUICE_TOOLS=ON "${options[@]}" > /dev/null
 echo "== Building"
@@ -73,4 +81,7 @@ for label in "${labels[@]}"; do
   echo "== Tests labelled $label"
   ctest --test-dir "$build" -L "^$label\$" --output-on-failure --no-tests=error -j "$(nproc)"
 done
+if [ "$kind" = nightly ]; then
+  exec tools/test.sh --tsan
+fi
 echo "== All passed"
